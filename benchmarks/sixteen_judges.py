@@ -205,7 +205,7 @@ class Point:
             assert evidence.subject.narrow is not None
             kernel = Shared(evidence.subject, evidence.subject.narrow, evidence.forward.checked)
             kernel.runs = self.runs if reference else []
-            with evidence.standing.mode():
+            with evidence.first_leg.mode():
                 seen = (*kernel.outputs, *kernel.gradients)
         return [
             f"{n}: {each.miss}, {each.ratio:.3g} × the native error, gain {each.gain:.4f}"

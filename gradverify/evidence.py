@@ -29,16 +29,16 @@ from gradverify.oracles.convergence import (
     without_leftovers,
     zeros_left_open,
 )
-from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.oracles.finite_difference import Constraints, Jacobian, WithBackward, jacobian
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import Surrogate
 from gradverify.oracles.legs import (
+    FirstLeg,
     InFloat64,
     Kernel,
     RefusedError,
-    Standing,
-    beside_lifted,
     in_float64,
+    refined_by_lifted,
 )
 from gradverify.oracles.oracle import Checked
 from gradverify.oracles.reference import AgainstReference
@@ -70,7 +70,7 @@ class Evidence(Checked):
         super().__init__(subject, differentiate)
         self.watch = watch
         # A check in 16 bits stands on another leg than its own
-        self.standing = Standing(subject)
+        self.first_leg = FirstLeg(subject)
         settings = subject.case.settings
         # Another evidence of the subject has its own
         self.spending = Spending(subject, settings.budget, settings.timeout if watch else inf)
@@ -159,7 +159,7 @@ class Evidence(Checked):
         self.forget_repeats()
         with self.spending.patient():
             first = self._by_differences(asked)
-        found = beside_lifted(
+        found = refined_by_lifted(
             first, lambda: self._by_differences(asked) if self._lifts_inside() else None
         )
         if self.cast_inside and found is first:
@@ -169,13 +169,13 @@ class Evidence(Checked):
     def _by_differences(self, asked: Asked | None) -> Jacobian:
         """Less what is known to be no fault of backward."""
 
-        subject, wishes = self.subject, self.wishes
+        subject, constraints = self.subject, self.constraints
 
         def measure() -> Jacobian:
             return jacobian(
                 self.measured,
                 self.settings,
-                wishes,
+                constraints,
                 self.watch,
                 subject.clock,
                 self.spending.short_of,
@@ -183,16 +183,18 @@ class Evidence(Checked):
             )
 
         found = measure() if self.draws else subject.seldom_seeded(measure)
-        found = self.converged(found, subject, wishes)
+        found = self.converged(found, subject, constraints)
         found = left_open(found, Limit.RESTLESS) if subject.restless else noise_left_open(found)
-        return zeros_left_open(found, wishes, self._uncast) if self.surrogate is None else found
+        return (
+            zeros_left_open(found, constraints, self._uncast) if self.surrogate is None else found
+        )
 
-    def _uncast(self) -> Gives | None:
+    def _uncast(self) -> WithBackward | None:
         """The function in float64, without its casts to less; None where it has none, or refuses
         that."""
         twin, casts = lifted(self.subject)
         function = self._differentiate(twin, self.forward.checked)
-        return function if tried(function.values, twin.leaves()) and casts.asked else None
+        return function if tried(function.values, twin.leaves()) and casts.replaced else None
 
     def _lifts_inside(self) -> bool:
         """Does a function of float64 cast to float32 inside, and is it the same one without? It is
@@ -235,7 +237,7 @@ class Evidence(Checked):
             twin = self.subject.twin(self.subject.arguments)
             return measure(self._differentiate(twin, self.forward.checked))
 
-    def converged(self, found: Jacobian, subject: Subject, wishes: Wishes) -> Jacobian:
+    def converged(self, found: Jacobian, subject: Subject, constraints: Constraints) -> Jacobian:
         """A comparison of the subject, or of the same function elsewhere, without what an iteration
         leaves: it is made again where the function iterates to a tighter tolerance."""
 
@@ -243,15 +245,15 @@ class Evidence(Checked):
             with Tightened(self.stopping_tests):
                 twin = subject.twin(subject.arguments)
                 return twin.seldom_seeded(
-                    lambda: jacobian(self.measured_at(twin), self.settings, wishes)
+                    lambda: jacobian(self.measured_at(twin), self.settings, constraints)
                 )
 
-        return without_leftovers(found, subject.inputs, wishes, lambda: self.leftover, again)
+        return without_leftovers(found, subject.inputs, constraints, lambda: self.leftover, again)
 
     @cached_property
-    def wishes(self) -> Wishes:
+    def constraints(self) -> Constraints:
         """What the spec says of the differentiable inputs."""
-        return Wishes(
+        return Constraints(
             tuple(argument.domain for argument in self.inputs),
             tuple(argument.symmetric for argument in self.inputs),
             specified(self.inputs),
@@ -265,7 +267,7 @@ class Evidence(Checked):
             return None
         return Surrogate(self.subject, self.function, self.forward.checked, self.outputs)
 
-    def measured_at(self, twin: Subject) -> Gives:
+    def measured_at(self, twin: Subject) -> WithBackward:
         """As `measured`, for the same function at other arguments. Raises UserCodeError (GV002)
         where it is not defined there."""
         function = self._given_by(twin)
@@ -307,7 +309,7 @@ class Evidence(Checked):
         return Evidence(twin, differentiate=self._differentiate)
 
     @property
-    def measured(self) -> Gives:
+    def measured(self) -> WithBackward:
         """What finite differences are taken of, beside the backward that they are held against."""
         found = self.in_float64
         return self.surrogate or self.function if isinstance(found, str) else found
@@ -343,7 +345,9 @@ class Evidence(Checked):
         """In a clause, for a check in float32: what its finite differences are taken in. Nothing
         for others."""
         if self.kernel is not None:
-            of = "those of the reference" if self.standing.of_reference else "those of the function"
+            of = (
+                "those of the reference" if self.first_leg.of_reference else "those of the function"
+            )
             return (
                 f"finite differences in float64 ({of}), {self.kernel.name} held against its "
                 "gradients (GV112)"
@@ -363,7 +367,7 @@ class Evidence(Checked):
         narrow = self.subject.narrow
         if narrow is None:
             return None
-        return Kernel(self.subject, narrow, self.forward.checked, self.standing.of_reference)
+        return Kernel(self.subject, narrow, self.forward.checked, self.first_leg.of_reference)
 
     @property
     def difference(self) -> str:

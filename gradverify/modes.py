@@ -1,5 +1,5 @@
-"""A function in torch's other modes, with the directions and weights that probe it: forward mode,
-backward of backward, vmap."""
+"""A function in torch's other modes (forward mode, double backward, vmap), with the random
+directions and weights used for these."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECOND = "second order"
 
 
 class Modes:
-    """Measured lazily, once, of a function as `call` has it."""
+    """Results of the other modes for the function of `call`, computed once, when first read."""
 
     def __init__(self, call: BaseCall) -> None:
         self._call, self._subject = call, call.subject
@@ -32,24 +32,23 @@ class Modes:
     # ---- probes
     @cached_property
     def columns(self) -> Columns:
-        """The real coordinates of the differentiable inputs. A matrix that is symmetric to the bit
-        moves as one: its function may read half."""
+        """The real coordinates of the differentiable inputs. A bitwise symmetric matrix is moved
+        symmetrically, as the function may read only half of it."""
         given = self._subject.differentiable
         symmetric = [a.symmetric or looks_symmetric(a.value) for a in given]
         return columns_of(self._subject.inputs, [a.domain for a in given], symmetric)
 
     def direction(self, purpose: str) -> Array:
-        """A random signed direction [C] through all inputs, each column in its own scale."""
+        """Draw a random signed direction [C] of all inputs, each column in its own scale."""
         return direction(self.columns, self._subject.generator(f"direction {purpose}"))
 
     def tangents(self, moved: Array) -> Tensors:
-        """A direction [C] as one tensor per input."""
+        """Return a direction [C] as one tensor per input."""
         inputs = self._subject.inputs
         return tuple(shaped(change(self.columns, moved, inputs), inputs))
 
     def weights(self, purpose: str) -> tuple[Tensor, ...]:
-        """Cotangents in the outputs' own units: random signed ones over each output's root mean
-        square."""
+        """Draw random signed cotangents, each divided by its output's root mean square."""
         return tuple(
             cotangent / size
             for cotangent, size in zip(self._call.cotangents(purpose), self._sizes, strict=True)
@@ -62,15 +61,15 @@ class Modes:
 
     @cached_property
     def _unit(self) -> float | None:
-        """The power of two next to the size of every output; None where they have no such unit in
-        common."""
+        """The power of two nearest to the size of every output; None where it is not the same for
+        all."""
         units = {2.0 ** round(np.log2(size)) for size in self._sizes}
         return units.pop() if len(units) == 1 else None
 
     @cached_property
     def second_weights(self) -> Tensors:
-        """The cotangents for which backward is a function of the inputs: the base ones in the
-        outputs' unit, as their gradients are known then."""
+        """The cotangents for which backward is examined as a function of the inputs: the base ones
+        divided by the outputs' unit, if they have one, since their gradients are then known."""
         if self._unit is None:
             return self.weights(SECOND)
         return tuple(cotangent / self._unit for cotangent in self._call.cotangents("base"))
@@ -87,15 +86,16 @@ class Modes:
         return columns_of(inputs, [None] * len(inputs), [False] * len(inputs)).size
 
     def weighing(self, purpose: str) -> Array:
-        """Others like `gradient_weights`."""
+        """Draw random signed weights [N] of the gradients' coordinates, in the inputs' own
+        units."""
         source = self._subject.generator(purpose)
         return np.asarray(self._units * signed_tensor((len(self._units),), source).numpy())
 
     # ---- modes
     @cached_property
     def forward_mode(self) -> Pushed | UserCodeError:
-        """The tangents of the checked outputs along `direction("forward mode")`, or what the call
-        raised."""
+        """The tangents of the checked outputs along `direction("forward mode")`, or the error of
+        the call."""
         tangents = self.tangents(self.direction("forward mode"))
         return attempted(push, self._subject, self._call.forward.checked, tangents)
 
@@ -108,8 +108,8 @@ class Modes:
 
     @cached_property
     def double_backward(self) -> Second | UserCodeError:
-        """The derivative of the weighted gradients, or what backward under create_graph, or through
-        it, raised. Its graph is kept."""
+        """The derivative of the weighted gradients, or the error of backward under create_graph, or
+        through it. Its graph is kept."""
         return attempted(
             lambda: self.backwards.second(
                 shaped(self.gradient_weights, self._subject.inputs), keep=True

@@ -29,7 +29,7 @@ from gradverify.model.result import (
     Verdict,
 )
 from gradverify.numerics.choose import Choice, Mode
-from gradverify.oracles.legs import standing
+from gradverify.oracles.legs import first_leg
 from gradverify.rules import chosen
 from gradverify.rules.asking import Examined, examine, specific, with_severity
 from gradverify.rules.at_line import placed
@@ -70,9 +70,9 @@ def verify(
     error. `briefly`: up to the first rule that finds one, and without its cause.
     """
     evidence = evidence or evidence_of(subject, planned)
-    if evidence.standing.refusal:
+    if evidence.first_leg.refusal:
         own = subject.own
-        told = without_a_leg(own.case.settings.dtype, evidence.standing.refusal)
+        told = without_a_leg(own.case.settings.dtype, evidence.first_leg.refusal)
         return replace(
             described(own.case, own),
             verdict="undecided",
@@ -85,7 +85,7 @@ def verify(
         if so_far is not None:
             so_far(_result(subject, evidence, some, brief=True))
 
-    with evidence.standing.mode():
+    with evidence.first_leg.mode():
         examined = examine(evidence, briefly, wrong if so_far else None)
         return _result(subject, evidence, examined, briefly)
 
@@ -113,7 +113,7 @@ def _result(
     own = {
         code
         for code, info in book().items()
-        if not evidence.standing.of_reference or info.own_dtype
+        if not evidence.first_leg.of_reference or info.own_dtype
     } | {each.code for each in findings}
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
@@ -142,7 +142,7 @@ def _result(
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
     """What is going to be measured of a subject; `planned` as in `verify`."""
-    found = standing(subject)
+    found = first_leg(subject)
 
     def tell(choice: Choice) -> None:
         cost = choice.cost
@@ -150,7 +150,7 @@ def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
             planned(Plan(choice.mode.value, cost.forward, cost.backward, cost.seconds, cost.memory))
 
     evidence = Evidence(found.subject, tell if planned else None)
-    evidence.standing = found
+    evidence.first_leg = found
     return evidence
 
 

@@ -301,7 +301,7 @@ def explain(subject: Subject, asked: Asked | None = None) -> Element:
     there is nothing to compare.
     """
     evidence, before = evidence_of(subject), subject.calls
-    with evidence.standing.mode():
+    with evidence.first_leg.mode():
         if asked is not None:
             moved = input_element(evidence, asked.input)
             seen = output_element(evidence, asked.output)
@@ -367,14 +367,14 @@ def _measured(
             checked=record,
             atol=settings.atol or 0.0,
             rtol=settings.rtol,
-            domains=evidence.wishes.domains,
-            symmetric=evidence.wishes.symmetric,
-            specified=evidence.wishes.specified,
-            seed=evidence.wishes.seed,
+            domains=evidence.constraints.domains,
+            symmetric=evidence.constraints.symmetric,
+            specified=evidence.constraints.specified,
+            seed=evidence.constraints.seed,
         )
     atol, rtol = settings.tolerances()
     return replace(
-        measure(function, _of(moved, seen), seed=evidence.wishes.seed),
+        measure(function, _of(moved, seen), seed=evidence.constraints.seed),
         fixed=fixed_step(record, settings.eps, atol=atol, rtol=rtol),
     )
 

@@ -1,2 +1,2 @@
-"""The built-in autograd Functions by theme. Imports nothing: catalogue.py knows them without
-torch."""
+"""The built-in autograd Functions by theme. Imports nothing, so that catalogue.py does not
+import torch."""

@@ -1,4 +1,4 @@
-"""Activations: each element on its own (ReLU, Sigmoid), or along one dimension (Softmax)."""
+"""Activations: elementwise (ReLU, Sigmoid), or along one dimension (Softmax)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Sigmoid(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        """σ(x)σ(−x) rather than y(1 − y), which cancels where y is close to 1."""
+        """Use the slope σ(x)σ(−x) rather than y(1 − y), which cancels where y is close to 1."""
         (input,) = ctx.saved_tensors
         slope: Tensor = Sigmoid.apply(input) * Sigmoid.apply(-input)  # type: ignore[no-untyped-call]
         return grad_output * slope.conj()
@@ -61,8 +61,8 @@ class Softmax(Function):
 
 
 def below_largest(input: Tensor, dim: int) -> Tensor:
-    """`input` minus its largest element along `dim`: the same softmax, and no exponential of it can
-    overflow."""
+    """Return `input` minus its largest element along `dim`, whose softmax is the same and whose
+    exponential cannot overflow."""
     if input.numel() == 0:
         return input
     return input - input.amax(dim, keepdim=True)

@@ -85,7 +85,7 @@ class AbsMul(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """|uv| = |u||v|, so ∂|uv|/∂u = sgn(u)|v|: unlike sgn(uv)v it survives a product that
+        """Use |uv| = |u||v|, so ∂|uv|/∂u = sgn(u)|v|: unlike sgn(uv)v it survives a product that
         underflows."""
         u, v = ctx.saved_tensors
         grad_u = ctx.u.fit(grad_output * u.sgn() * v.abs()) if ctx.needs_input_grad[0] else None
@@ -110,6 +110,6 @@ class SquareOfSum(Function):
         x, y = ctx.saved_tensors
         gradient = grad_output * 2 * (x + y).conj()
         grad_x = Form.of(x).fit(gradient) if ctx.needs_input_grad[0] else None
-        # Whoever writes into the one must not change the other
+        # A write into one gradient must not change the other
         grad_y = Form.of(y).fit(gradient.clone()) if ctx.needs_input_grad[1] else None
         return grad_x, grad_y

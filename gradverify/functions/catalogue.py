@@ -1,5 +1,5 @@
-"""The built-ins by name, without torch: what a spec can be validated against, and where the code
-is."""
+"""The built-in functions by name, without importing torch, for the validation of specs; and the
+location of their code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Builtin:
     `required` have no default.
 
     For a module, they are the inputs of its forward, then its parameters by the names that a spec
-    addresses them with; only inputs of forward can be required. `module` and `attribute` say where
-    the Function, callable or module class is.
+    addresses them with; only inputs of forward can be required. `module` and `attribute`: where the
+    Function, callable or module class is.
     """
 
     name: str

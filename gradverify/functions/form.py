@@ -1,4 +1,4 @@
-"""What a backward must know of an argument that it does not save: its shape and dtype."""
+"""The shape and dtype of an argument, for a backward that does not save the argument itself."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Form:
         return cls(argument.shape, argument.dtype)
 
     def fit(self, gradient: Tensor) -> Tensor:
-        """The gradient in this form: summed over the dimensions that were broadcast, its real part
-        where the argument is real.
+        """Return the gradient in this form: summed over the dimensions that were broadcast, and its
+        real part where the argument is real.
 
         `gradient` has the shape of the broadcast result. A real argument that meets a complex one
         moves along the real axis only, so the real part of the gradient is its whole gradient.

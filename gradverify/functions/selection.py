@@ -1,4 +1,4 @@
-"""Parts of a tensor kept, the rest set to zero."""
+"""Functions that set parts of a tensor to zero."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KillHead(Function):
 
 
 def checked(n: int, input: Tensor) -> int:
-    """n, if it is a number of columns that `input` has."""
+    """Return n if `input` has so many columns. Raises ValueError otherwise."""
     if input.ndim == 0:
         raise ValueError("kill_head: input must have columns, and a 0-dim tensor has none")
     if not isinstance(n, int) or isinstance(n, bool):

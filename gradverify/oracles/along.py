@@ -31,19 +31,18 @@ from gradverify.numerics.function.coordinates import (
 from gradverify.numerics.function.point import DirectionLine, Function, Point
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index
 from gradverify.numerics.seed_vectors import cotangent, signed_tensor
-from gradverify.oracles.finite_difference import Filled, Gives, Wishes
+from gradverify.oracles.finite_difference import Constraints, Filled, WithBackward
 from gradverify.subject.subject import Cotangents, Tensors, filled
 
-# ---- The derivative of a function along one direction of all its inputs, by finite differences of
-# many steps, with an error bar
-# Truncation is 2e-9 of the third derivative, over the first: far below float64's tolerance; noise
-# 1e-12 of f
+# The finest quick rung: its truncation error is 2e-9 of the ratio of the third derivative to the
+# first, far below float64's tolerance, and its noise 1e-12 of f
 GUESS = QUICK[-1]
 
 
 class Along:
-    """Ladders of `function` through its inputs. One call at once, one repeat for its noise; two
-    calls a guess, six a quick ladder; no call twice for one direction after the other."""
+    """Directional derivatives of `function` at its inputs. Takes one call at first and one to
+    measure noise, two for a guess, six for a quick ladder; consecutive evaluations along one
+    direction share their calls."""
 
     def __init__(self, function: Function, columns: Columns) -> None:
         """`columns`: of the function's inputs, or of the same ones in another precision."""
@@ -55,18 +54,18 @@ class Along:
 
     @property
     def unit(self) -> float:
-        """The coarsest roundoff that f's dtypes and bits show."""
+        """The coarsest roundoff of f, by the dtypes and the bits of its outputs."""
         return float(self.point.unit.max(initial=0.0))
 
     @np.errstate(all="ignore")
     def guess(self, direction: Array) -> Derivative:
-        """df/dt [M] from the finest quick rung alone: two calls.
+        """Return df/dt [M] from the finest quick rung alone, with two calls.
 
-        The bar is rounding alone, and nothing tells how well it converges: what agrees with it to a
-        tolerance is right, anything else is no news.
+        The bar covers rounding only, and convergence is not examined: agreement with the guess
+        within a tolerance is conclusive, disagreement is not.
         """
-        # Whose bits may tell of a finer rounding
-        s = self._ladders(direction).samples(self._asked(), [GUESS])
+        # The bits of the samples may show that f rounds more finely than its dtype
+        s = self._ladders(direction).samples(self._chosen(), [GUESS])
         magnitude = s.magnitude if s.rounds_x else None
         return secant(s.up[0], s.down[0], 2 * s.h[0], s.f0, self._rounding(), s.unit, magnitude)
 
@@ -74,16 +73,16 @@ class Along:
     def quick(
         self, direction: Array, only: Index | None = None, sigma: Array | None = None
     ) -> Derivative:
-        """df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one number a
-        column; 0: it does not move. `only`: of these outputs. `sigma`: the noise of f, where it is
-        not that of repeated calls."""
+        """Return df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one
+        number per column, 0 for columns that do not move. `only`: of these outputs. `sigma`: the
+        noise of f, None: that of repeated calls."""
         noise = np.maximum(self._repeated, self._rounding()) if sigma is None else sigma
-        return self._ladders(direction).under(noise).solve(self._asked(only), QUICK, False)
+        return self._ladders(direction).under(noise).solve(self._chosen(only), QUICK, False)
 
     @np.errstate(all="ignore")
     def thorough(self, direction: Array, only: Index | None = None) -> Derivative:
-        """The same from every rung, with the noise of repeated calls and of nine points along the
-        direction."""
+        """Return df/dt [M] from all rungs, with the noise of repeated calls and of nine points
+        along the direction."""
         c, point, ladders = self.columns, self.point, self._ladders(direction)
         repeated = self._repeated
         moving = np.flatnonzero(direction)
@@ -97,22 +96,22 @@ class Along:
         )
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
         beyond = (
-            ladders.samples(self._asked(), known).up
+            ladders.samples(self._chosen(), known).up
             if len(known := ladders.known) >= len(QUICK)
             else np.arange(2)[:, None]
         )
         moves = np.broadcast_to((beyond[1:] != beyond[0]).any(0), size.shape)
         found = noise_along(ray, size, moves)[0]
         noise = np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
-        return ladders.under(noise).solve(self._asked(only), range(RUNGS), True)
+        return ladders.under(noise).solve(self._chosen(only), range(RUNGS), True)
 
-    def _asked(self, only: Index | None = None) -> Index:
-        """These outputs, or all."""
+    def _chosen(self, only: Index | None = None) -> Index:
+        """Return these outputs, or all."""
         return np.arange(len(self.value)) if only is None else only
 
     def _ladders(self, direction: Array) -> Ladders:
-        """Of an f without noise; what was sampled along the direction before is not sampled
-        again."""
+        """Return the ladders along a direction, with f taken as noise-free; samples along the same
+        direction as last time are reused."""
         if self._last is None or not np.array_equal(direction, self._last[0]):
             moving = np.flatnonzero(direction)
             line = DirectionLine(self.point, moving, direction[moving])
@@ -131,8 +130,8 @@ class Along:
         return repeat_noise(self.point.values, self.point.f0, self.point.before)
 
     def _rounding(self) -> Array:
-        """Of sums over terms of the tensor's typical size [M]: an output in which they cancel is no
-        less noisy than the others."""
+        """Return the rounding error [M] of sums of terms of the tensor's typical size: an output in
+        which they cancel is as noisy as the others."""
         unit, sizes = self.point.unit, np.zeros_like(self.value)
         for part in self.point.parts:
             sizes[part] = rms(np.abs(self.value[part]))
@@ -140,9 +139,9 @@ class Along:
 
 
 def direction(columns: Columns, source: torch.Generator, zeros: bool = True) -> Array:
-    """A random direction [C]: signed, in each column's own scale; columns of no finite x stay. Not
-    `zeros`: so do zeros of an input that has other numbers too, which may belong to its
-    structure."""
+    """Draw a random signed direction [C], in each column's own scale; columns whose x is not finite
+    do not move. `zeros` false: neither do zeros of an input that has other numbers too, as they may
+    belong to its structure."""
     moves = np.isfinite(columns.x)
     for tensor in () if zeros else np.unique(columns.tensor).tolist():
         own = columns.of(tensor)
@@ -152,8 +151,8 @@ def direction(columns: Columns, source: torch.Generator, zeros: bool = True) -> 
 
 
 def change(columns: Columns, direction: Array, inputs: Tensors) -> Array:
-    """What t = 1 along the direction adds to the inputs' real coordinates, mirror images
-    included."""
+    """Return the change of the inputs' real coordinates for t = 1 along the direction, mirror
+    images included."""
     full = np.zeros(sum(part.stop - part.start for part in parts(inputs)))
     full[columns.coordinate] = direction
     pairs = columns.mirror >= 0
@@ -162,14 +161,14 @@ def change(columns: Columns, direction: Array, inputs: Tensors) -> Array:
 
 
 def parts(tensors: Tensors) -> list[slice]:
-    """Where the real coordinates of each tensor lie among those of all."""
+    """Return the slice of each tensor's real coordinates among those of all tensors."""
     sizes = (x.numel() * (1 + x.is_complex()) for x in tensors)
     return [slice(first, last) for first, last in pairwise(accumulate(sizes, initial=0))]
 
 
 def shaped(coordinates: Array, like: Tensors) -> list[Tensor]:
-    """Real coordinates, one tensor's after the other's, as tensors of those shapes, dtypes and
-    devices."""
+    """Return concatenated real coordinates as tensors of the shapes, dtypes and devices of
+    `like`."""
     result = []
     for tensor, own in zip(like, parts(like), strict=True):
         real = torch.from_numpy(coordinates[own].copy()).reshape(
@@ -181,24 +180,24 @@ def shaped(coordinates: Array, like: Tensors) -> list[Tensor]:
 
 
 def moduli(tensors: Tensors) -> Array:
-    """|z| for every real coordinate, both parts of a complex number having its modulus; 0 where it
-    is not finite."""
+    """Return |z| for every real coordinate, the modulus for both parts of a complex number; 0 where
+    it is not finite."""
     parts = [np.repeat(numbers(x.detach().abs()), 1 + x.is_complex()) for x in tensors]
     return np.asarray(np.nan_to_num(np.concatenate([*parts, np.zeros(0)]), nan=0.0, posinf=0.0))
 
 
 def coordinates(tensors: Cotangents, like: Tensors) -> Array:
-    """The real coordinates of tensors, one after the other; None is zeros."""
+    """Return the concatenated real coordinates of tensors, zeros for None."""
     return flat_all(filled(tensors, like)).numpy()
 
 
 # ---- One derivative along one random direction: ⟨v, J d⟩ by finite differences against ⟨Jᵀv, d⟩ by
 # backward
-ROUNDINGS = 64.0  # of ‖v‖‖f‖, the natural size of both sides: what backward may round
+ROUNDINGS = 64.0  # of ‖v‖‖f‖, the natural size of both sides, by which backward may round
 
 
 class Screen(Enum):
-    """What a direction said."""
+    """The outcome of a comparison along one direction."""
 
     AGREES = "the two agree within the tolerance"
     DIFFERS = "the two differ by more than the tolerance and the error bar"
@@ -208,22 +207,22 @@ class Screen(Enum):
 
 
 def screened(
-    function: Gives,
-    wishes: Wishes,
+    function: WithBackward,
+    constraints: Constraints,
     source: torch.Generator,
     rtol: float,
     infinite: int = 0,
     invented: bool = False,
 ) -> Screen:
-    """Backward against finite differences along one random signed direction. Raises UserCodeError
-    where forward or backward does.
+    """Compare backward with finite differences along one random signed direction. Raises
+    UserCodeError where forward or backward does.
 
     The direction keeps the symmetry of symmetric inputs, and the zeros of inputs that have other
-    numbers too. `infinite`: how many numbers of the outputs are not finite by right (masks of
-    −inf); they are left out. `invented`: the point may lie where f is not meant to be called, so
-    that outputs which no step moves are judged apart.
+    numbers too. `infinite`: how many numbers of the outputs are legitimately not finite (masks of
+    −inf); they are left out. `invented`: whether f may not be meant to be called at this point, so
+    that outputs that no step moves are judged separately.
     """
-    along = Along(Filled(function), wishes.columns(function.inputs))
+    along = Along(Filled(function), constraints.columns(function.inputs))
     point = along.point
     if np.sum(~np.isfinite(point.f0)) > infinite:
         return Screen.NON_FINITE
@@ -233,13 +232,14 @@ def screened(
         return Screen.OPEN
 
     def pulled(v: Array) -> float:
-        """⟨Jᵀv, d⟩ by one backward."""
+        """Return ⟨Jᵀv, d⟩, by one backward."""
         cotangents = [cotangent(point, n, v[part]) for n, part in enumerate(point.parts)]
         return float(point.by_column(point.function.vjp(cotangents))[own] @ moved[own])
 
     def close(d: Derivative, v: Array, analytic: float, guessed: bool = False) -> bool:
-        """Do both sides agree within rtol of what their terms add up to, the bars and the rounding
-        of backward? `guessed`: wherever in the bars it is."""
+        """Return whether both sides agree within rtol of the sum of the magnitudes of their terms,
+        plus the bars and the rounding of backward. `guessed`: agreement must hold for every value
+        within the bars."""
         used = v != 0
         terms, weight = v[used] * d.value[used], np.abs(v[used])
         size = np.linalg.norm(v) * np.linalg.norm(np.where(used, point.f0, 0.0))
@@ -267,7 +267,7 @@ def screened(
         full = along.thorough(moved)
         finite = full.value[np.isfinite(full.value)]
         typical = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
-        # Of one smooth derivative, within the tolerance of its own size or of the typical one
+        # Only smooth derivatives whose bar is within rtol of their own or the typical size
         smooth = full.smooth & ~full.unclear & np.isnan(full.second)
         v = np.where(smooth & (full.bar <= rtol * np.maximum(np.abs(full.value), typical)), v, 0.0)
         if not v.any():

@@ -1,5 +1,5 @@
-"""What knows the gradient for one cotangent per output: each makes its oracle of what is checked,
-None where the check has none of its kind."""
+"""The oracles that know the gradient for one cotangent per output: functions that make an oracle
+for a checked function, or return None where the spec has none of that kind."""
 
 from __future__ import annotations
 

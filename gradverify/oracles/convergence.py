@@ -1,11 +1,12 @@
-"""What an iteration that stopped leaves in a gradient: small beside its row, however large beside
-its own element.
+"""Convergence errors, which an iteration leaves in a gradient when it stops: small relative to the
+row, however large relative to the element.
 
-A solver's tolerance holds for a whole vector, so its leftover is a share of the output's reach and
-not of the element. Two kinds are told from wrong gradients: an input whose gradient is zero
-throughout and which moves the output by less than FORGOTTEN of the row (an initial guess), and what
-is gone where the same function iterates to a tighter tolerance (`subject.iterating`), which a
-mistake is not. More than `rtol` of the largest row of its output is too much to be left."""
+A solver's tolerance holds for a whole vector, so the remaining error is a share of the output's
+reach and not of the element. Two kinds are distinguished from wrong gradients: an input whose
+gradient is zero throughout and which moves the output by less than FORGOTTEN of the row (an initial
+guess), and an error that vanishes where the same function iterates to a tighter tolerance
+(`subject.iterating`), which a mistake does not. An error of more than `rtol` of the largest row of
+the output is never excused."""
 
 from __future__ import annotations
 
@@ -20,39 +21,40 @@ from gradverify.numerics.pairs.pair import OPEN, Entries, Outcome, Pair, mismatc
 from gradverify.numerics.rungs import RESOLVED, AnyArray, Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import parts
-from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
+from gradverify.oracles.finite_difference import Constraints, Filled, Jacobian, WithBackward
 from gradverify.oracles.oracle import Checked
 from gradverify.subject.differentiable import Differentiable
 
-# What is left of an iteration to a tolerance of 2⁻¹⁰ is at most this part of what was left before;
-# a mistake stays
+# With a tolerance tighter by 2⁻¹⁰ a convergence error shrinks to at most this part; a mistake
+# stays
 SHRINKS = 2.0**-5
-FEW_BARS = 16.0  # that noise may move an element by, where it moves others of its pair
+FEW_BARS = 16.0  # by which noise may move an element, where it moves others of its pair
 CAST_STEP = 2.0**-13  # of |x|: without casts f is smooth to about 1e-8 of that
-# Of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances
-# of 1e-6 and less)
+# Share of the row by which an initial guess may still move the output (measured: 4e-13 to 8e-10
+# with Newton's method, at tolerances of 1e-6 and below)
 FORGOTTEN = 1e-9
 
 
 ByPlace = dict[tuple[int, int], tuple[float, ...]]
-"""By (output, input)."""
+"""Numbers of elements by (output, input)."""
 
 
 def without_leftovers(
     found: Jacobian,
     inputs: Sequence[Tensor],
-    wishes: Wishes,
+    constraints: Constraints,
     leftover: Callable[[], float],
     tighter: Callable[[], Jacobian],
 ) -> Jacobian:
-    """The pairs whose mismatches convergence leaves as passed, and as they were under `left`.
-    `leftover`: the most that may be left, as a share of the largest row, 0 where the function does
-    not iterate; `tighter`: the comparison where it iterates on. Both are asked for seldom."""
+    """Return the comparison with pairs passed whose mismatches are convergence errors; the original
+    pairs are under `left`. `leftover`: the largest such error, as a share of the largest row, 0
+    where the function does not iterate; `tighter`: the comparison with tighter tolerances. Both are
+    evaluated only if needed."""
     wrong = {key: pair for key, pair in found.pairs.items() if pair.count(Outcome.MISMATCH)}
     if not wrong or found.choice is None:
         return found
     # The reach of each row of each output, and the size of each input's elements
-    columns, places = wishes.columns(inputs), parts(inputs)
+    columns, places = constraints.columns(inputs), parts(inputs)
     scale, sizes = np.ones((2, places[-1].stop))
     scale[columns.coordinate], sizes[columns.coordinate] = columns.scale, columns.size
     kept = [(pair, pair.entries) for pair in found.pairs.values() if pair.entries is not None]
@@ -64,8 +66,8 @@ def without_leftovers(
         np.maximum.at(reaches[pair.output], seen.output, np.nan_to_num(reach, nan=0.0, posinf=0.0))
 
     def hold(pair: Pair, of_row: float, of_largest: float) -> bool:
-        """Is every mismatch of the pair off by less than these shares of its row and of the largest
-        row, beside the tolerance it has anyway?"""
+        """Return whether every mismatch of the pair is within its tolerance plus these shares of
+        its row and of the largest row."""
         off, rows = mismatches(pair), reaches[pair.output]
         if off is None or not len(rows) or not of_row + of_largest:
             return False
@@ -74,7 +76,7 @@ def without_leftovers(
         return bool((off.off <= off.tolerance + allowed).all())
 
     def silent(pair: Pair) -> bool:
-        """Is the analytic gradient of the pair zero throughout?"""
+        """Return whether the analytic gradient of the pair is zero throughout."""
         return all(each.analytic == 0 for each in pair.worst) and (
             pair.entries is None or not pair.entries.analytic.any()
         )
@@ -96,7 +98,8 @@ def without_leftovers(
 
 
 def left_open(found: Jacobian, why: Limit, where: Callable[[Pair], bool] | None = None) -> Jacobian:
-    """The pairs with their mismatches undecided, where that is so."""
+    """Return the comparison with the mismatches of pairs undecided, for pairs that meet
+    `where`."""
     wrong = Outcome.MISMATCH
     return replace(
         found,
@@ -110,8 +113,9 @@ def left_open(found: Jacobian, why: Limit, where: Callable[[Pair], bool] | None 
 
 
 def noise_left_open(found: Jacobian) -> Jacobian:
-    """The pairs of which noise leaves elements open, with their mismatches undecided where all are
-    off by a few bars: noise is not the same everywhere, and was measured elsewhere."""
+    """Return the comparison with mismatches undecided in pairs that have elements undecided because
+    of noise, if all mismatches are within a few bars: noise varies from point to point, and was
+    measured at others."""
 
     def few(pair: Pair) -> bool:
         wrong = mismatches(pair) if Limit.NOISE in dict(pair.limits) else None
@@ -121,11 +125,11 @@ def noise_left_open(found: Jacobian) -> Jacobian:
 
 
 def zeros_left_open(
-    found: Jacobian, wishes: Wishes, uncast: Callable[[], Gives | None]
+    found: Jacobian, constraints: Constraints, uncast: Callable[[], WithBackward | None]
 ) -> Jacobian:
-    """The pairs, with what passed of a gradient that is zero throughout undecided where f moves
-    without its casts to fewer bits: it may be flat at all steps for these alone. `uncast`: f
-    without them, None where it has none; asked for where there is such a gradient, and called three
+    """Return the comparison with passes of an all-zero gradient undecided where f without its casts
+    to fewer bits is not constant: the casts alone may make f flat at all steps. `uncast`: makes f
+    without casts, None if it has none; evaluated only if there is such a gradient, and called three
     times."""
 
     def is_zero(pair: Pair) -> bool:
@@ -139,7 +143,7 @@ def zeros_left_open(
     function = uncast() if zero and found.choice is not None else None
     if function is None:
         return found
-    point, moved = wishes.point(Filled(function)), dict[tuple[int, int], Pair]()
+    point, moved = constraints.point(Filled(function)), dict[tuple[int, int], Pair]()
     with np.errstate(all="ignore"):
         for tensor, output in zero:
             own, part = point.columns.of(tensor), point.parts[output]
@@ -156,10 +160,12 @@ def zeros_left_open(
     return replace(found, pairs={**found.pairs, **moved})
 
 
-def beside_largest(pair: Pair, checked: Checked, again: Callable[[Differentiable], Pair]) -> Pair:
-    """A comparison with an oracle's numbers as passed, where no mismatch is off by more than an
-    iteration may leave of the largest of these numbers, and none is there when the function that
-    iterates on is compared `again`."""
+def small_leftovers_passed(
+    pair: Pair, checked: Checked, again: Callable[[Differentiable], Pair]
+) -> Pair:
+    """Return a comparison with an oracle's numbers, passed if its mismatches are convergence
+    errors: small relative to the largest of these numbers, and shrinking when the function with
+    tighter tolerances is compared `again`."""
     wrong, seen = mismatches(pair), pair.entries
     if not pair.count(Outcome.MISMATCH) or wrong is None or seen is None:
         return pair
@@ -172,15 +178,15 @@ def beside_largest(pair: Pair, checked: Checked, again: Callable[[Differentiable
 
 
 def _shrinks(pair: Pair, further: Pair) -> bool:
-    """Is every element that is off in the comparison of the function that iterates on off by a
-    small part of what it is off in the other, and has what was off moved by as much as that? What
-    stays as it is was left by no iteration, also where it cannot be decided there."""
+    """Return whether every error shrinks to a small part in `further`, the comparison with tighter
+    tolerances, and every element that was wrong changes accordingly. An element that does not
+    change has no convergence error, even if `further` does not decide it."""
     before, after, seen = mismatches(pair), mismatches(further), further.entries
     if before is None or after is None:
         return False
 
     def numbers(e: Entries) -> ByPlace:
-        """By how much elements are off, their two numbers and the bar."""
+        """Return the errors of elements, their two numbers and the bar."""
         off = np.abs(e.analytic - e.numeric)
         return by_place(e.output, e.input, off, e.analytic, e.numeric, e.bar)
 
@@ -197,14 +203,14 @@ def _shrinks(pair: Pair, further: Pair) -> bool:
 
 
 def by_place(output: Index, input: Index, *numbers: AnyArray) -> ByPlace:
-    """Several numbers of each element by its place."""
+    """Return several numbers of each element by (output, input)."""
     places = zip(output.tolist(), input.tolist(), strict=True)
     return dict(zip(places, zip(*(each.tolist() for each in numbers), strict=True), strict=True))
 
 
 def _passed(pair: Pair) -> Pair:
-    """With its mismatches as passes; what would have been seen is larger by as much as they are
-    off."""
+    """Return the pair with its mismatches passed; its resolution, the smallest error that would be
+    detected, grows by their errors."""
     counts = list(pair.counts)
     counts[Outcome.PASS] += counts[Outcome.MISMATCH]
     counts[Outcome.MISMATCH] = 0
@@ -216,7 +222,7 @@ def _passed(pair: Pair) -> Pair:
             *(each.error + each.bar for each in pair.worst if each.outcome is Outcome.MISMATCH),
         ]
     )
-    told = pair.relabelled(Outcome.MISMATCH, Outcome.PASS, Limit.NONE)
+    relabelled = pair.relabelled(Outcome.MISMATCH, Outcome.PASS, Limit.NONE)
     return replace(
-        told, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None
+        relabelled, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None
     )

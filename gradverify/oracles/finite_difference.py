@@ -1,4 +1,4 @@
-"""Finite differences of the function itself: the oracle that is always there."""
+"""Finite differences of the function itself: the oracle that every check has."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from gradverify.subject.failure import Value, tried
 from gradverify.subject.rounding import Anew, Perturbed
 from gradverify.subject.subject import Cotangents, Tensors, filled
 
-# The smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero
-# there
+# The smallest normal number of float32: smaller derivatives, as sigmoid's slope at −280, are
+# rightly zero in it
 UNDERFLOW = 2.0**-126
 
 
 @dataclass(frozen=True, slots=True)
 class Jacobian:
     """Backward against finite differences: a Pair per (differentiable input, checked output);
-    `absent` those whose gradient is always None;
-    `choice`: how they were compared and why; None for a fixed step. `left`: pairs that pass because
-    no more is off than an iteration leaves, as they were measured. `structure`: that of the
-    Jacobian, as it held; nothing for a fixed step."""
+    `absent`: the pairs whose gradient is always None;
+    `choice`: how they were compared and why; None for a fixed step. `left`: the measured pairs that
+    pass because an iteration's remaining error explains their mismatches. `structure`: of the
+    Jacobian, as confirmed; empty for a fixed step."""
 
     pairs: Mapping[tuple[int, int], Pair]
     absent: frozenset[tuple[int, int]]
@@ -46,11 +46,10 @@ class Jacobian:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the spec says of the inputs: where each is defined (None: everywhere), and which are
+class Constraints:
+    """The spec's constraints on the inputs: the domain of each (None: unrestricted), and which are
     read as symmetric matrices.
-    `specified`: the elements that a sparse input has (None: every one). `seed`: of all that is
-    drawn."""
+    `specified`: the elements that a sparse input has (None: all). `seed`: of all random draws."""
 
     domains: tuple[tuple[float, float] | None, ...]
     symmetric: tuple[bool, ...]
@@ -58,25 +57,25 @@ class Wishes:
     seed: Seed = Seed()
 
     def columns(self, inputs: Tensors) -> Columns:
-        """The columns of these inputs."""
+        """Return the columns of these inputs."""
         return columns_of(inputs, self.domains, self.symmetric, self.specified)
 
     def point(self, function: Function) -> Point:
-        """The function around its inputs."""
+        """Return the function at its inputs."""
         return Point(function, self.columns(function.inputs), seed=self.seed)
 
 
 def jacobian(
-    function: Gives,
+    function: WithBackward,
     settings: Settings,
-    wishes: Wishes,
+    constraints: Constraints,
     watch: Watch | None = None,
     clock: Clock | None = None,
     over_budget: OverBudget = no_budget,
     asked: Asked | None = None,
 ) -> Jacobian:
-    """Every (input, output) pair against finite differences; `watch` is told the choice before the
-    comparison begins. `asked`: see `Pair`."""
+    """Compare every (input, output) pair with finite differences; `watch` receives the choice
+    before the comparison begins. `asked`: see `Pair`."""
     filled = Filled(function)
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
@@ -96,10 +95,10 @@ def jacobian(
             limits=limits,
             atol=atol,
             rtol=settings.rtol,
-            domains=wishes.domains,
-            symmetric=wishes.symmetric,
-            specified=wishes.specified,
-            seed=wishes.seed,
+            domains=constraints.domains,
+            symmetric=constraints.symmetric,
+            specified=constraints.specified,
+            seed=constraints.seed,
             keep=WORST,
             watch=watch,
             clock=clock,
@@ -111,9 +110,9 @@ def jacobian(
     return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice, structure=structure)
 
 
-class Gives(Protocol):
-    """A function whose backward may give None. It may have what `Function` may, and `vjps`: many
-    cotangents pulled back at once."""
+class WithBackward(Protocol):
+    """A function whose backward may return None. It may have the optional members of `Function`,
+    and `vjps`, which pulls many cotangents back at once."""
 
     @property
     def inputs(self) -> Tensors: ...
@@ -124,10 +123,12 @@ class Gives(Protocol):
 
 
 class Split:
-    """The values of one function beside the backward of another, whose inputs and outputs may have
+    """The values of one function with the backward of another, whose inputs and outputs may have
     other dtypes."""
 
-    def __init__(self, values_of: Gives, backward_of: Gives, outputs: Tensors) -> None:
+    def __init__(
+        self, values_of: WithBackward, backward_of: WithBackward, outputs: Tensors
+    ) -> None:
         """`outputs`: of the function whose backward it is."""
         self._full, self._narrow, self._outputs = values_of, backward_of, tuple(outputs)
         self.inputs = values_of.inputs
@@ -136,7 +137,7 @@ class Split:
         return self._full.values(inputs)
 
     def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Cotangents:
-        """At other inputs, rounded to its dtypes."""
+        """Return the gradients, at `inputs` rounded to the dtypes of the backward's function."""
         own = self._narrow.inputs
         return self._narrow.vjp(
             [
@@ -148,29 +149,30 @@ class Split:
 
 
 class Filled:
-    """A function whose missing gradients are zeros; `given` are the (input, output) pairs for which
-    backward ever gave one."""
+    """A function whose missing gradients are zeros; `given`: the (input, output) pairs for which
+    backward has returned a gradient."""
 
-    def __init__(self, function: Gives) -> None:
+    def __init__(self, function: WithBackward) -> None:
         self._function, self.inputs = function, function.inputs
-        # Its backward, where that computes in less than its values
+        # Its backward, if that is less precise than its values
         self.narrow: Narrow | None = getattr(function, "narrow", None)
-        # What an earlier forward at its inputs gave, if one is known
+        # The outputs of an earlier forward at its inputs, if known
         self.earlier: Tensors | None = getattr(function, "earlier", None)
         self.given: set[tuple[int, int]] = set()
 
     def here(self) -> Tensors | None:
-        """Its values at its inputs, of the forward that backward is asked of; None where it keeps
-        none."""
+        """Return the values at its inputs, of the forward whose graph backward uses; None where
+        these are not kept."""
         found: Tensors | None = getattr(self._function, "here", lambda: None)()
         return found
 
     def values(self, inputs: Tensors) -> Tensors:
-        """With gradients on, as in training."""
+        """Return the values, computed with gradients enabled, as in training."""
         return self._function.values([x.detach().requires_grad_() for x in inputs])
 
     def shaken(self, inputs: Tensors, number: int) -> tuple[Tensors, float]:
-        """Its values as they may round, and the coarsest roundoff of its operations."""
+        """Return the values with random rounding errors, and the coarsest roundoff of the
+        operations."""
         mode = Anew(generator(number, "forward", "rounding"))
         with mode:
             found = self.values(inputs)
@@ -179,23 +181,24 @@ class Filled:
     def shaken_vjp(
         self, number: int, cotangents: Cotangents, inputs: Tensors, roundings: float = ULP
     ) -> Tensors | None:
-        """Its gradients as they may round in float64, at inputs so many roundings away: fewer bits
-        inside are no excuse for a backward. None where it raises."""
+        """Return the gradients with random rounding errors of float64, at inputs so many
+        `roundings` away; None where backward raises. Lower precision inside is no excuse for a
+        backward."""
         source = generator(number, "backward", "rounding")
         with Perturbed(source, ULP * U64):
             return tried(self.vjp, cotangents, nudged(inputs, source, roundings))
 
     def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Tensors:
         gradients = self._function.vjp(cotangents, inputs)
-        asked = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
+        pulled = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
         self.given.update(
-            (i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in asked
+            (i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in pulled
         )
         return filled(gradients, self.inputs)
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int]) -> list[Tensor] | None:
-        """Many cotangents [n, …] of one output at once: the gradients [n, …] of the wanted inputs;
-        None where the function does not offer it."""
+        """Pull many cotangents [n, …] of one output back at once; return the gradients [n, …] of
+        the wanted inputs, or None where the function does not support it."""
         offered = getattr(self._function, "vjps", None)
         found = offered and offered(output, cotangents, wanted)
         if found is None:
@@ -211,12 +214,12 @@ class Filled:
 def rounded_anew(
     source: torch.Generator, inputs: Tensors, compute: Callable[[Tensors], Value]
 ) -> Value:
-    """What is computed where every operation rounds at random in its own dtype, of inputs a
-    rounding away (for code that leaves torch)."""
+    """Return the result of `compute` with random roundings of every operation in its own dtype, at
+    inputs a rounding away (which also affects code outside of torch)."""
     with Anew(source):
         return compute(nudged(inputs, source))
 
 
 def nudged(inputs: Tensors, source: torch.Generator, roundings: float = 1.0) -> list[Tensor]:
-    """The inputs so many roundings away, each number by itself."""
+    """Return the inputs with each number moved by a random part of so many `roundings`."""
     return [x + roundings * UNITS[x.dtype] * x.abs() * signed(x, source) for x in inputs]

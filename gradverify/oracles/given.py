@@ -1,10 +1,11 @@
-"""Gradients that are known for one cotangent per checked output; a backward for these is compared
-with them within the tolerance. What every comparison with an oracle's numbers goes through.
+"""Gradients that are known for one cotangent per checked output, compared with backward within the
+tolerance; and the comparison that all oracles' numbers go through.
 
-What backward, or the other opinion, rounds away inside is a difference that no formula makes, as
-those of tanh(x) and 1 − 2 / (1 + exp(2x)) at 1e-10. Every operation of both is rounded at random in
-its own dtype (stochastic arithmetic: Vignes, CESTAC, 1978), and the inputs by an ulp, which is what
-code that leaves torch shows. What the gradient spreads by then is its bar."""
+Rounding inside backward, or inside the oracle, may cause a difference although both formulas are
+right, as with tanh(x) and 1 − 2 / (1 + exp(2x)) at 1e-10. It is measured by rounding every
+operation of both at random in its own dtype (stochastic arithmetic: Vignes, CESTAC, 1978), and the
+inputs by an ulp, which also affects code outside of torch. The resulting spread of the gradient is
+its bar."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from gradverify.numerics.function.coordinates import columns_of, numbers
 from gradverify.numerics.pairs.pair import Outcome, Pair, Tally, mismatches, with_undecided
 from gradverify.numerics.rungs import Array, Z
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.convergence import beside_largest
+from gradverify.oracles.convergence import small_leftovers_passed
 from gradverify.oracles.finite_difference import rounded_anew
 from gradverify.oracles.oracle import Checked
 from gradverify.subject.differentiable import Differentiable, Gradients
@@ -30,8 +31,8 @@ from gradverify.subject.subject import Cotangents, Subject, Tensors, filled
 from gradverify.subject.target import Target
 
 Row = Callable[[Tensors, int], Cotangents]
-"""The gradients at other inputs, of one output element of the pair."""
-# Of a pair with mismatches, as far as they are explained: so many backwards each, by both sides
+"""Returns the gradients at other inputs for one output element of the pair."""
+# Rows of a pair with mismatches that are examined, and backwards of both sides for each
 ROWS, WAYS = 64, 5
 
 
@@ -44,8 +45,8 @@ def exactly(
     unit: float,
     noise: Array | float = 0.0,
 ) -> Pair:
-    """The pair of an (input, output): numbers [m, n] against an oracle's, which have no
-    truncation."""
+    """Compare numbers [m, n] of an (input, output) pair with an oracle's, which have no truncation
+    error."""
     tally, (atol, rtol) = Tally(*place, mine.shape, WORST), settings.tolerances()
     with np.errstate(all="ignore"):
         add_exact(
@@ -62,9 +63,9 @@ def exactly(
     return tally.result(unit, False)
 
 
-def beside_rounding(pair: Pair, subject: Subject, sides: Sequence[Row]) -> Pair:
-    """The pair with its mismatches undecided, where what the `sides` round inside explains each of
-    them, the worst first."""
+def rounding_left_open(pair: Pair, subject: Subject, sides: Sequence[Row]) -> Pair:
+    """Return the pair with its mismatches undecided if rounding inside the `sides` explains all of
+    them; rows with the largest errors are examined first."""
     wrong = mismatches(pair) if pair.count(Outcome.MISMATCH) else None
     if wrong is None:
         return pair
@@ -72,7 +73,7 @@ def beside_rounding(pair: Pair, subject: Subject, sides: Sequence[Row]) -> Pair:
     rows = list(dict.fromkeys(wrong.output[np.argsort(-off, kind="stable")].tolist()))
 
     def spread(side: Row, row: int) -> Array:
-        """One standard deviation of a row of a gradient."""
+        """Return the standard deviation of a row of a gradient."""
         found = list[Array]()
         for number in range(WAYS):
             source = subject.generator(f"rounding {number}")
@@ -92,35 +93,38 @@ def beside_rounding(pair: Pair, subject: Subject, sides: Sequence[Row]) -> Pair:
 
 
 class Given:
-    """An oracle whose subclass says `gradients`. `name`: as messages call it, `says`: as what
-    backward differs from.
+    """Base class of oracles that give gradients for one cotangent per output; subclasses define
+    `gradients`. `name`: of the oracle in messages; `phrase`: what a finding says backward differs
+    from.
 
-    `everywhere`: it knows them at other inputs too, which shows what it rounds inside.
+    `everywhere`: whether gradients are known at other inputs too, so that the rounding inside the
+    oracle can be measured.
     """
 
     everywhere = False
 
-    def __init__(self, checked: Checked, name: str, says: str | None = None) -> None:
-        self.checked, self.name, self.says = checked, name, says or name
+    def __init__(self, checked: Checked, name: str, phrase: str | None = None) -> None:
+        self.checked, self.name, self.phrase = checked, name, phrase or name
 
     @property
     def target(self) -> Target | None:
-        """The code that it is, where there is any."""
+        """The oracle's code, if it has any."""
         return None
 
     @property
     def cotangents(self) -> Tensors:
-        """Of the backward that is compared: dense random ones, where a subclass has no others."""
+        """The cotangents of the backward that is compared: dense random ones, unless a subclass
+        overrides this."""
         return self.checked.cotangents(self.name)
 
     def gradients(self, cotangents: Tensors, inputs: Tensors | None = None) -> Gradients:
-        """One per differentiable input for one cotangent per checked output, None where it says
-        nothing; `inputs`: in place of the check's own."""
+        """Return one gradient per differentiable input, for one cotangent per checked output; None
+        where the oracle gives none. `inputs`: used instead of the check's own."""
         raise NotImplementedError
 
     @cached_property
     def pairs(self) -> Mapping[int, Pair]:
-        """By input, of those for which it gives one."""
+        """The comparisons by input, for inputs whose gradient the oracle gives."""
         checked, cotangents, result = self.checked, self.cotangents, dict[int, Pair]()
         inputs, unit = checked.subject.inputs, checked.unit
         wanted = self.gradients(cotangents)
@@ -145,8 +149,8 @@ class Given:
             sides.append(lambda moved, _: self.gradients(cotangents, moved))
         for place, (mine, theirs) in enumerate(zip(ours(checked.function), wanted, strict=True)):
             if theirs is not None:
-                pair = beside_largest(
+                pair = small_leftovers_passed(
                     compared(place, mine, theirs), checked, partial(further, place, theirs)
                 )
-                result[place] = beside_rounding(pair, checked.subject, sides)
+                result[place] = rounding_left_open(pair, checked.subject, sides)
         return result

@@ -1,5 +1,5 @@
-"""A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`, with a
-grad_output for each checked output."""
+"""Comparison with a hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) ->
+gradients`, with a grad_output for each checked output."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _LIBRARIES = {"numpy", "torch"}
 
 
 def oracle(checked: Checked) -> Given | None:
-    """The function under `gradient`."""
+    """Return the oracle for the function under `gradient`; None where the spec names none."""
     named = checked.subject.case.oracles.gradient
     return None if named is None else HandWritten(checked, f"gradient {named}")
 
 
 class HandWritten(Given):
-    """Asked for a dense random cotangent per output. It is called with the inputs (a module's
-    parameters by name, or after them) and then the cotangents, with arrays where it is written in
-    NumPy, else with tensors."""
+    """A hand-written gradient. It is called with the inputs (a module's parameters by name, or
+    after them) and then a dense random cotangent per output: as arrays if it is written in NumPy,
+    otherwise as tensors."""
 
     everywhere = True
 
@@ -47,8 +47,8 @@ class HandWritten(Given):
         return self.checked.cotangents("hand-written")
 
     def gradients(self, cotangents: Tensors, inputs: Tensors | None = None) -> Gradients:
-        """Raises UserCodeError (GV002) that names the oracle where it raises or returns what does
-        not fit."""
+        """Call the function and return its gradients. Raises UserCodeError (GV002) that names the
+        oracle where it raises or its result does not fit."""
         subject, target = self.checked.subject, self.target
 
         def copied(value: Any) -> Any:
@@ -57,7 +57,7 @@ class HandWritten(Given):
             return value.detach().clone().cpu().numpy() if as_numpy else value.detach().clone()
 
         with blamed("GV002", self.name):
-            as_numpy = _speaks_numpy(target.call)
+            as_numpy = _uses_numpy(target.call)
             moved = iter(subject.inputs if inputs is None else inputs)
             copies = [
                 copied(next(moved) if argument.differentiable else argument.value)
@@ -67,7 +67,7 @@ class HandWritten(Given):
             arguments, keywords = arranged(
                 target, self.name, given, subject.parameters(copies), list(map(copied, cotangents))
             )
-            # The tensors by keyword that it has parameters for
+            # Tensors passed by keyword, if the function has parameters of their names
             kinds = {parameter.name: parameter.kind for parameter in target.parameters or ()}
             takes_all = inspect.Parameter.VAR_KEYWORD in kinds.values()
             named = {name: x for name, x in named.items() if takes_all or name in kinds}
@@ -99,11 +99,12 @@ class HandWritten(Given):
         return tuple(None if gradient is None else read(gradient, a) for gradient, a in pairs)
 
 
-def _speaks_numpy(function: Callable[..., Any]) -> bool:
-    """Does its source use NumPy and not torch? (`x.std()` means different things to the two, so the
-    types must be right.)
+def _uses_numpy(function: Callable[..., Any]) -> bool:
+    """Return whether a function uses NumPy and not torch. (The two differ in the meaning of
+    `x.std()`, so the types must be right.)
 
-    What the function itself names decides; where it names neither, what its module imports.
+    The names in the function itself decide, or where it uses neither library, the imports of its
+    module.
     """
     function = inspect.unwrap(function)
     code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
@@ -114,15 +115,14 @@ def _speaks_numpy(function: Callable[..., Any]) -> bool:
 
 
 def _library(value: Any) -> str | None:
-    """The top-level package that a global comes from: itself for a module, else where it was
-    defined."""
+    """Return the top-level package that a global belongs to, or None."""
     name = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
     return name.partition(".")[0] if isinstance(name, str) else None
 
 
 def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[Any]:
-    """One gradient per argument (a list of them for a list of tensors), or one per differentiable
-    input: the differentiable inputs' own."""
+    """Return the gradients of the differentiable inputs, out of one gradient per argument (a list
+    of them for a list of tensors), or one per differentiable input."""
     wanted, positions, given = subject.differentiable, subject.positions, list(gradients)
     by_name = sum(members[0].keyword for members in positions)
     # None for what is passed by keyword
@@ -147,8 +147,8 @@ def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[An
 
 
 def _of_position(members: Members, gradient: Any, name: str) -> Sequence[Any]:
-    """The gradients of what stands at one position: of a list or the like in one of the same form,
-    None where it gives none."""
+    """Return the gradients of the elements of one argument: a container's gradient has the same
+    structure; None for elements without a gradient."""
     if not members[0].of:
         return [gradient]
     if gradient is None:

@@ -1,5 +1,5 @@
-"""Another implementation of the checked function (a reference, a surrogate), called with the same
-arguments: how they reach it."""
+"""Calls of another implementation of the checked function (a reference, a surrogate) with the same
+arguments."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 class Implementation:
-    """What the spec names under `key`, as a function of the differentiable inputs of the check.
-    Blamed under its own name.
+    """The implementation that the spec names under `key`, as a function of the differentiable
+    inputs of the check. Its errors are reported under its own name.
 
     A function gets the inputs in their order, and a module's parameters by name (dots as
-    underscores) or after the inputs. A module class is built with the check's `init`; it gets as
-    parameters what has their names.
+    underscores) or after the inputs. A module class is built with the check's `init`; arguments
+    with the names of its parameters replace these.
     """
 
     def __init__(self, subject: Subject, key: str, text: str, checked: Sequence[int]) -> None:
@@ -64,17 +64,18 @@ class Implementation:
 
     @property
     def outputs(self) -> Tensors:
-        """At the point of the check. Raises UserCodeError (GV002) that names it."""
+        """The outputs at the point of the check. Raises UserCodeError (GV002) that names the
+        implementation."""
         return self._here.outputs
 
     def values(self, inputs: Tensors) -> Tensors:
-        """Its outputs at the places of the checked ones (by name, where it names them alike).
-        Raises UserCodeError (GV002) that names it."""
+        """Return the outputs that correspond to the checked ones: by name if all names match, else
+        by index. Raises UserCodeError (GV002) that names the implementation."""
         return self._graph(inputs).outputs
 
     def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Gradients:
-        """By autograd, on a graph that stays, or on one at other inputs; None where there are none.
-        Raises UserCodeError (GV003) that names it."""
+        """Return the gradients by autograd, at the inputs of the check or at others; None for an
+        input without a gradient. Raises UserCodeError (GV003) that names the implementation."""
         graph = self._here if inputs is None else self._graph(as_leaves(inputs))
         wanted = [
             (y, v)
@@ -87,7 +88,7 @@ class Implementation:
             return pulled([y for y, _ in wanted], graph.leaves, [v for _, v in wanted])
 
     def _graph(self, leaves: Tensors) -> Graph:
-        """Of one call. Raises UserCodeError (GV002)."""
+        """Return the graph of one call. Raises UserCodeError (GV002)."""
         subject, target, name = self._subject, self.target, self.name
         moved = iter(leaves)
         copies = [
@@ -112,10 +113,10 @@ class Implementation:
                     parameters = {n: x for n, x in {**inputs, **named}.items() if n in theirs}
                     given = [x for n, x in inputs.items() if n not in theirs]
                     named = {n: x for n, x in named.items() if n not in theirs}
-                elif more := theirs - parameters.keys():
-                    refuse(f"has the parameter {min(more)!r}, which the checked module lacks")
-                elif less := parameters.keys() - theirs:
-                    refuse(f"lacks the parameter {min(less)!r} of the checked module")
+                elif extra := theirs - parameters.keys():
+                    refuse(f"has the parameter {min(extra)!r}, which the checked module lacks")
+                elif missing := parameters.keys() - theirs:
+                    refuse(f"lacks the parameter {min(missing)!r} of the checked module")
                 buffers = {n: x.clone() for n, x in target.subject.named_buffers()}
                 lent = {**parameters, **buffers}
             with self._held.lent(lent):
@@ -143,11 +144,11 @@ def arranged(
     parameters: Mapping[str, Any],
     last: Sequence[Any] = (),
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments: inputs, `last` after them, and a module's parameters where
-    the signature has their names.
+    """Return positional and keyword arguments: the inputs, then `last`, and a module's parameters
+    by name if the signature has their names.
 
-    Parameters whose names it lacks altogether stand between the two. Raises UserCodeError (GV002)
-    where it has some of the names only.
+    If it has none of the names, the parameters are passed between the two. Raises UserCodeError
+    (GV002) if it has only some of the names.
     """
     own = {each.replace(".", "_"): value for each, value in parameters.items()}
     signature = target.parameters or ()
@@ -167,19 +168,20 @@ def arranged(
     return [*arguments, *queue], own
 
 
-# ---- A surrogate: finite differences of another function, where backward is meant to differ from
-# its forward
+# ---- A surrogate: finite differences of another function, where backward intentionally differs
+# from the derivative of forward
 #
-# Straight-through estimators, gradient reversal, spiking neurons: the forward is flat, or the sign
-# is turned, on purpose. The function that such a backward is the gradient of can be written down;
-# its finite differences are what backward must agree with.
-# Of the largest number of a gradient: float32's rounding is less, and a factor is more
+# In straight-through estimators, gradient reversal and spiking neurons the forward is flat, or the
+# sign is reversed, on purpose. The function whose gradient such a backward computes can be written
+# down; backward must agree with its finite differences.
+# Relative to the largest number of a gradient: more than float32's rounding, less than a wrong
+# factor
 ALIKE = 1e-4
 
 
 class Surrogate(Split):
-    """The values of the surrogate beside the backward of the function. Raises UserCodeError (GV002)
-    where their outputs do not fit."""
+    """The values of the surrogate with the backward of the function. Raises UserCodeError (GV002)
+    where their outputs do not match."""
 
     def __init__(
         self, subject: Subject, function: Differentiable, checked: Sequence[int], outputs: Tensors
@@ -199,8 +201,9 @@ class Surrogate(Split):
                 )
 
     def differentiates_to(self, cotangents: Tensors) -> bool:
-        """Does torch differentiate the surrogate to what backward gives? Where its finite
-        differences are others, it detaches on the way. Raises UserCodeError."""
+        """Return whether autograd through the surrogate gives the same gradients as backward. If
+        the surrogate's finite differences differ nevertheless, it detaches a tensor. Raises
+        UserCodeError."""
         pulled = [y for y in self._soft.outputs if y.requires_grad]
         if not pulled or function_nodes(pulled):
             return False

@@ -1,9 +1,10 @@
-"""Functions of fewer bits, in float64, where finite differences judge them.
+"""Functions of less precision, evaluated in float64 so that finite differences can judge them.
 
-A function of 16 bits has two legs: the kernel is the function in its own dtype. What it is compared
-with is the function, or the spec's `reference`, in float64 at the same numbers; what 16 bits cost
-anyway is told by the same computation under `Disguised`. Of a function of float32, or of one that
-computes in it, the values are those in float64, the gradients its own.
+A function of 16 bits has two legs. The first is the function, or the spec's `reference`, in float64
+at the same numbers; the second, the kernel, is the function in its own dtype, compared with the
+first. The error that 16 bits cause anyway is measured by the same computation under `Disguised`. A
+function of float32, or one that computes in it, is judged by its values in float64 and its own
+gradients.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from gradverify.numerics.function.coordinates import DOUBLE, SIXTEEN, WIDE, numb
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.rungs import U32, Array, Z
 from gradverify.numerics.sixteen_bit import Legs, TensorResult, judge, nudged
-from gradverify.oracles.finite_difference import Gives, Jacobian, Split, rounded_anew
-from gradverify.subject.another import beside
+from gradverify.oracles.finite_difference import Jacobian, Split, WithBackward, rounded_anew
+from gradverify.subject.another import nearby
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError, attempted, tried
@@ -36,17 +37,17 @@ from gradverify.subject.target import oracle_target
 from gradverify.subject.wide import InDouble, is_narrow, wide, widened
 from gradverify.torch_private import without_modes
 
-# Random ones; of the computation in 16 bits at other points, beside one for each cotangent at the
+# Random cotangents; runs in 16 bits at other points, in addition to one for each cotangent at the
 # point itself
 COTANGENTS, RUNS = 3, 6
-# Rows whose sum may round after each, as in torch's layer_norm; 512 lose 3 % so
+# Rows whose sum may round after each, as in torch's layer_norm; 512 rows lose 3 % in this way
 ROWS_OF_REFERENCE = 64
-REPEATED = 3  # identical calls of the kernel: do they give the same?
+REPEATED = 3  # identical calls of the kernel, which show whether it is deterministic
 
 
-class Standing(NamedTuple):
-    """What finite differences are taken of, in float64. `lifted`: what it asks for in fewer bits is
-    float64 too. `refusal`: why there is nothing."""
+class FirstLeg(NamedTuple):
+    """The float64 function that finite differences are taken of. `lifted`: whether its casts to
+    fewer bits are made casts to float64; `refusal`: why there is no such function."""
 
     subject: Subject
     lifted: bool = False
@@ -55,29 +56,29 @@ class Standing(NamedTuple):
 
     @contextmanager
     def mode(self) -> Iterator[None]:
-        """What every call of it runs in: TF32, which torch allows in convolutions on CUDA, would be
-        taken for a wrong gradient."""
+        """Context of every call: TF32, which torch allows in convolutions on CUDA, would look like
+        a wrong gradient."""
         with tf32(False), Lifted() if self.lifted else nullcontext():
             yield
 
 
-def standing(subject: Subject) -> Standing:
-    """The first leg of a subject that has a narrow one: the function in float64, else its
-    reference. Calls forward and backward once."""
+def first_leg(subject: Subject) -> FirstLeg:
+    """Return the first leg of a subject in 16 bits: the function in float64, or else its reference.
+    Calls forward and backward once."""
     if subject.narrow is None:
-        return Standing(subject)
+        return FirstLeg(subject)
     lifted, refusal = _lifts(subject)
     if not refusal:
-        return Standing(subject, lifted)
+        return FirstLeg(subject, lifted)
     if subject.case.oracles.reference is None or subject.parameter_names:
-        return Standing(subject, refusal=refusal)
+        return FirstLeg(subject, refusal=refusal)
     reference = as_reference(subject)
-    return Standing(reference, _lifts(reference)[0], of_reference=True)
+    return FirstLeg(reference, _lifts(reference)[0], of_reference=True)
 
 
 def _lifts(subject: Subject) -> tuple[bool, str]:
-    """Does it ask for fewer bits than float64, which it can be given instead? And why it does not
-    run in float64 at all, if so."""
+    """Return whether the subject casts to fewer bits than float64 and runs without these casts; and
+    the reason if it does not run in float64 at all ("" otherwise)."""
 
     def called() -> None:
         outputs = subject.probed(subject.leaves()).outputs
@@ -93,13 +94,14 @@ def _lifts(subject: Subject) -> tuple[bool, str]:
         with lifted or nullcontext():
             refused = attempted(called)
         if refused is None:
-            return lifted is not None and bool(lifted.asked), ""
+            return lifted is not None and bool(lifted.replaced), ""
         refusal = refused.message
     return False, refusal
 
 
 def as_reference(subject: Subject) -> Subject:
-    """The reference in the place of the function. Raises UserCodeError (GV001)."""
+    """Return the subject with its reference in place of the function. Raises UserCodeError
+    (GV001)."""
     case = replace(subject.case, oracles=replace(subject.case.oracles, reference=None))
     dtype, device = torch.float64, torch.device(case.settings.device)
     target = oracle_target(
@@ -113,11 +115,12 @@ def as_reference(subject: Subject) -> Subject:
 
 
 class Kernel:
-    """The second leg: forward and every gradient of a function in 16 bits, judged by the native
-    error; in float32, where those are none. Raises UserCodeError where the kernel raises.
+    """The second leg: forward and every gradient of a function in 16 bits (or in float32, if no
+    input has 16), judged by the native error. Raises UserCodeError where the kernel raises.
 
     `wide`: the same function, or its reference (`of_reference`), in float64. Where the spec names a
-    reference, it is that which says what 16 bits cost, with its own sums over more than a few rows.
+    reference, the native error is that of the reference, whose sums over more than a few rows are
+    its own.
     """
 
     def __init__(
@@ -133,19 +136,19 @@ class Kernel:
 
     @cached_property
     def returned(self) -> dict[int, str]:
-        """The dtypes of the tensors that it returns, by place. Calls it once."""
+        """The dtypes of the tensors that the kernel returns, by index. Calls it once."""
         with without_modes():
             outputs = self._narrow.probed(self._narrow.leaves()).outputs
         return {place: dtype_name(y) for place, y in enumerate(outputs) if isinstance(y, Tensor)}
 
     @property
     def outputs(self) -> tuple[TensorResult, ...]:
-        """One for each checked output."""
+        """One result for each checked output."""
         return self.judged[: len(self._checked)]
 
     @cached_property
     def judged(self) -> tuple[TensorResult, ...]:
-        """One for each checked output, then one for each differentiable input."""
+        """One result for each checked output, then one for each differentiable input."""
         cotangents = self._cotangents
         kernel = self._called(cotangents)
         exact = [_pulled(self._wide, self._checked, each) for each in cotangents]
@@ -175,15 +178,15 @@ class Kernel:
     def _called(
         self, cotangents: Sequence[Tensors], inside: AbstractContextManager[object] | None = None
     ) -> list[Tensors]:
-        """What the kernel gives for each of them."""
+        """Return the kernel's outputs and gradients for each of the cotangents."""
         with without_modes(), inside or nullcontext():
             return [_pulled(self._narrow, self._checked, each) for each in cotangents]
 
     def apart(
         self, other: Kernel, inside: AbstractContextManager[object] | None = None
     ) -> tuple[TensorResult, ...]:
-        """The kernel elsewhere (on another device, `inside` a context) against this one, each off
-        by its own native error.
+        """Compare the kernel on another device, or `inside` a context, with this one; each may
+        deviate by its own native error.
 
         Raises UserCodeError."""
         here = self._called(self._cotangents)
@@ -208,8 +211,8 @@ class Kernel:
 
     @property
     def rounds(self) -> bool:
-        """Is any output of the computation another one in its dtype? If not, it computes out of
-        torch's sight, and what that costs is not known."""
+        """Whether 16 bits change any output of the computation. If not, it computes outside of
+        torch, and its native error is unknown."""
         places = range(len(self._checked))
         return any(
             not torch.equal(exact[n], low[n]) for exact, low in self._native[1] for n in places
@@ -217,17 +220,17 @@ class Kernel:
 
     @cached_property
     def repeated(self) -> tuple[Tensors, ...]:
-        """Of each tensor what identical calls of the kernel give."""
+        """For each tensor its values in identical calls of the kernel."""
         return tuple(zip(*self._called([self._cotangents[0]] * REPEATED), strict=True))
 
     @cached_property
     def _native(self) -> tuple[list[Tensors], list[tuple[Tensors, Tensors]]]:
-        """The computation that says what 16 bits cost: exact, for each cotangent, and in a number
-        of runs, exact and in 16 bits."""
+        """The computation that the native error is measured by: in float64 for each cotangent, and
+        for a number of runs in float64 and in 16 bits."""
         cotangents, runs = self._cotangents, list[tuple[Tensors, Tensors]]()
         own = [_pulled(self._costs, self._checked, each) for each in cotangents]
         low = (self.dtype, *SIXTEEN)
-        for n in range(RUNS):  # at inputs an ulp away: the exact computation, and in 16 bits
+        for n in range(RUNS):  # at inputs an ulp away
             v = cotangents[n % COTANGENTS]
             moved = [
                 replace(a, value=nudged(a.value, self.dtype, self._source))
@@ -243,11 +246,12 @@ class Kernel:
         ]
 
     def _legs(self, n: int, kernel: Sequence[Tensors], exact: Sequence[Tensors]) -> Legs:
-        """Of tensor n. Half of a whole ulp's movement is that of half an ulp."""
+        """Return the legs of tensor n. Inputs were moved by a whole ulp, so the change for half an
+        ulp is half of that."""
         own, runs = self._native
         there = torch.stack([at[n] for at, _ in runs])
         here = torch.stack([own[r % COTANGENTS][n] for r in range(RUNS)])
-        # No cotangent changes what forward returns
+        # The outputs do not depend on the cotangent
         draws = slice(1) if n < len(self._checked) else slice(None)
         return Legs(
             torch.stack([each[n] for each in kernel[draws]]),
@@ -259,7 +263,7 @@ class Kernel:
 
     @cached_property
     def _cotangents(self) -> list[list[Tensor]]:
-        """Dense ones, numbers of the narrow dtype."""
+        """Dense cotangents whose numbers the narrow dtype represents."""
         outputs = _pulled(self._wide, self._checked, None)
         return [
             [signed(y, self._source).to(dtype=self.dtype).double() for y in outputs]
@@ -267,8 +271,8 @@ class Kernel:
         ]
 
     def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Tensors) -> Tensors:
-        """What the computation gives when all of its operations run in 16 bits: what is float32 in
-        the kernel stays so, 16 bits are disguised as float64."""
+        """Return the results of the computation with all operations in 16 bits, disguised as
+        float64; arguments that are float32 in the kernel stay float32."""
         single = torch.float32
         twin = self._costs.twin(
             [
@@ -285,7 +289,7 @@ class Kernel:
 
 
 def _pulled(subject: Subject, checked: Sequence[int], cotangents: Tensors | None) -> Tensors:
-    """Outputs and gradients of one fresh forward; outputs alone without cotangents."""
+    """Return outputs and gradients of one fresh forward; outputs alone without cotangents."""
     function = Differentiable(subject, checked)
     if cotangents is None:
         return tuple(y.detach().double() for y in function.values(subject.leaves()))
@@ -294,23 +298,27 @@ def _pulled(subject: Subject, checked: Sequence[int], cotangents: Tensors | None
     return tuple(each.detach().double() for each in found)
 
 
-# ---- The values in float64 of a function of float32, or of one that computes in it: of itself,
-# else of the reference that the spec names
+# ---- Values in float64 for a function of float32, or one that computes in it: of the function
+# itself, or else of the reference that the spec names
 class RefusedError(UserCodeError):
-    """The function is another one in float64; the message says how."""
+    """The function does not compute the same in float64; the message says how it differs."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__("GV002", message)
 
 
 def in_float64(
-    subject: Subject, function: Gives, outputs: Tensors, given_by: Callable[[Subject], Gives]
+    subject: Subject,
+    function: WithBackward,
+    outputs: Tensors,
+    given_by: Callable[[Subject], WithBackward],
 ) -> InFloat64 | UserCodeError:
-    """`function`: of the subject, with its `outputs`; `given_by`: the same of another one.
+    """Return the function with values in float64, or the error that says why there is none.
 
-    Where there is no surrogate, what it casts to float32 inside is float64 first. Then nothing is,
-    then the reference takes its place, then float64 says that it is float32, if the function
-    asserts that, or branches on it. Where none of these is the same function: why it is not."""
+    `function`: of the subject, with its `outputs`; `given_by`: makes such a function of another
+    subject. Without a surrogate four ways are tried until one agrees with the function: with
+    internal casts to float32 replaced by casts to float64; without that; the reference; and with
+    float64 tensors that report float32, for functions that assert that dtype, or branch on it."""
     lifts = subject.case.oracles.surrogate is None
     ways = [(False, InDouble(lifts=lifts))]
     if lifts and is_narrow(subject):
@@ -329,20 +337,20 @@ def in_float64(
         found = attempted(taken, *way)
         if isinstance(found, InFloat64):
             return found
-        refused = found if number < 2 else refused  # why it does not run in float64 itself
+        refused = found if number < 2 else refused  # the error of the function itself in float64
     return refused
 
 
-# ---- cast inside
+# ---- internal casts
 LEFT_OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE)
 
 
-def beside_lifted(found: Jacobian, again: Callable[[], Jacobian | None]) -> Jacobian:
-    """The comparison, in which pairs with open elements are as they come out `again`, where that
-    decides more of them; itself where it does not.
+def refined_by_lifted(found: Jacobian, again: Callable[[], Jacobian | None]) -> Jacobian:
+    """Return the comparison with pairs that have undecided elements replaced by those of `again`,
+    where that decides more elements.
 
-    Asked where something is open and nothing wrong: what is wrong by the steps of float64 is not
-    asked once more by those of float32.
+    `again` is called only where something is undecided and nothing wrong: what is wrong with steps
+    of float64 is not compared again with those of float32.
     """
 
     def left(*pairs: Pair) -> int:
@@ -373,52 +381,52 @@ def beside_lifted(found: Jacobian, again: Callable[[], Jacobian | None]) -> Jaco
 
 
 # ---- widened
-# Of the larger of a value and its tensor's root mean square: what float32 may take from it without
-# more being asked
+# Roundings of float32 by which a value may differ without further examination, in units of the
+# larger of the value and its tensor's root mean square
 ROUNDINGS = 16.0
-# Of the deviations at nearby points: those at the point may be as large where they come and go with
-# the bits of the inputs
+# Standard deviations of the differences at nearby points: at the point itself the difference may be
+# as large where it depends on the last bits of the inputs
 SPREADS = 3.0
 POINTS = 4  # nearby
-# Of the larger of a number and its tensor's root mean square: a function that is lifted, and off by
-# more, is another one
+# A lifted function that deviates by more, relative to the larger of a number and its tensor's root
+# mean square, is not the same function
 LOST = 2.0**-10
 
 
 class InFloat64(Split):
-    """`narrow` in float32, whose gradients count, and `full`, the same function in float64, whose
-    values do; at the same numbers."""
+    """The gradients of `narrow`, a function in float32, and the values of `full`, the same function
+    in float64, at the same numbers."""
 
     unit = U32
 
     def __init__(
         self,
-        narrow: Gives,
-        full: Gives,
+        narrow: WithBackward,
+        full: WithBackward,
         outputs: Tensors,
         subject: Subject,
         mode: InDouble,
         of_reference: bool = False,
     ) -> None:
-        """`outputs`: of the narrow function at the point of the `subject`; `mode`: what the full
-        one runs in; `of_reference`: that is another implementation. Raises UserCodeError (GV002)
-        where the full one raises, or differs."""
+        """`outputs`: of the narrow function at the point of the `subject`; `mode`: the context that
+        the full one runs in; `of_reference`: whether the full one is another implementation. Raises
+        UserCodeError (GV002) where the full one raises, or differs."""
         super().__init__(full, narrow, outputs)
         self.of_reference, self._subject, self._mode = of_reference, subject, mode
         self._gives_many: Any = getattr(narrow, "vjps", None)
         self._here = self._at(full.inputs)
         self._refuse_what_differs(outputs, _deviation(outputs, self._here))
-        # Operators in Python are shown float32 by what lifts
-        mode.lifts &= bool(mode.asked) or mode.shows
+        # The lifting mode also reports float32 to operators written in Python
+        mode.lifts &= bool(mode.replaced) or mode.shows
         if not mode.lifts:
             return
-        # Casts that are meant (the part of a number that float32 cannot hold) may show beside the
-        # point, or in the gradient, alone
+        # Deliberate casts (to get the part of a number that float32 cannot represent) may have an
+        # effect only at nearby points, or in the gradient
         self._refuse_what_differs(*self._nearby(0))
         source = generator(0, "lifted", "cotangents")
         cotangents = [signed(wide(y), source) for y in outputs]
         wider = self.full(cotangents)
-        # Backward asserts float32 too: its values at two points have to do
+        # Backward asserts float32 too: agreement of the values at two points has to suffice
         if wider is None and mode.shows:
             return
         if wider is None:
@@ -431,44 +439,45 @@ class InFloat64(Split):
                     | (a == b)
                     | (np.isnan(a) & np.isnan(b))
                 ).all():
-                    raise RefusedError("its gradient is another one in float64")
+                    raise RefusedError("its gradient is different in float64")
 
     @property
     def lifted(self) -> bool:
-        """Does the function ask for float32 inside, and get float64?"""
-        return self._mode.lifts and bool(self._mode.asked)
+        """Whether the function casts to float32 inside, and gets float64 instead."""
+        return self._mode.lifts and bool(self._mode.replaced)
 
     @property
     def narrow(self) -> InFloat64:
-        """The backward, as `numerics.function.point.Function` may have it."""
+        """The optional `narrow` attribute of `numerics.function.point.Function`: itself."""
         return self
 
     def here(self) -> list[Tensor]:
-        """In float64, at its inputs."""
+        """Return the values at its inputs, in float64."""
         return self._here
 
     def values(self, inputs: Tensors) -> list[Tensor]:
-        """In float64."""
+        """Return the values in float64."""
         return list(self._full.values([wide(x) for x in inputs]))
 
     def vjps(
         self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None
     ) -> Gradients | None:
-        """In float32, many at once; None where the function does not offer it."""
+        """Pull many cotangents back at once in float32; None where the function does not support
+        it."""
         found: Gradients | None = self._gives_many and self._gives_many(
             output, cotangents.to(dtype=self._outputs[output].dtype), wanted
         )
         return found
 
     def full(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Tensors | None:
-        """The gradients of the backward in float64; None where it refuses that."""
+        """Return the gradients of the backward in float64; None where it does not run in it."""
         with self._mode():
             found = tried(self._full.vjp, cotangents, inputs)
         return None if found is None else filled(found, self.inputs)
 
     def perturbed(self, number: int, cotangents: Cotangents, inputs: Tensors) -> Tensors | None:
-        """As `full` at inputs, with roundings of float32 in every operation; where it refuses
-        float64, as it rounds itself at random."""
+        """Return the gradients of `full` at inputs, with random roundings of float32 in every
+        operation; where it does not run in float64, the narrow gradients with random roundings."""
         source = generator(number, "narrow", "rounding")
         with Perturbed(source):
             found = self.full(cotangents, inputs)
@@ -483,24 +492,25 @@ class InFloat64(Split):
         return [y.detach() for y in self._full.values(as_leaves(inputs))]
 
     def _nearby(self, number: int) -> tuple[Tensors, list[Array]]:
-        """The outputs of the narrow function at inputs near the point, and their deviations."""
-        inputs = beside(self._subject, number)
+        """Return the outputs of the narrow function at inputs near the point, and their deviations
+        from those in float64."""
+        inputs = nearby(self._subject, number)
         outputs = self._narrow.values(as_leaves(inputs))
         return outputs, _deviation(outputs, self._at([wide(x) for x in inputs]))
 
     @cached_property
-    def _beside(self) -> list[list[Array]]:
-        """The deviations of the outputs at a few nearby points, where both can be computed."""
+    def _deviations_nearby(self) -> list[list[Array]]:
+        """The deviations of the outputs at those of a few nearby points where both run."""
         return [found[1] for n in range(POINTS) if (found := tried(self._nearby, n))]
 
     @cached_property
     def _cost(self) -> list[Array | float]:
-        """What roundings of float32 in every operation do to the outputs in float64, one standard
-        deviation: also those that are the same at all nearby points, as of the mean that a nearly
-        constant row is less than; infinite where some way to round leaves the domain, as that of
-        log(1 − exp(x)) at −1e-8. 0 where numbers are cast inside, whose own steps are then
-        judged."""
-        if self._mode.asked:
+        """The standard deviation of the outputs in float64 under random roundings of float32 in
+        every operation, which also shows roundings that are equal at all nearby points, as of the
+        mean subtracted from a nearly constant row. Infinite where some rounding leaves the domain,
+        as of log(1 − exp(x)) at −1e-8. 0 for a function with internal casts, whose own steps are
+        then judged."""
+        if self._mode.replaced:
             return [0.0] * len(self._here)
         found = list[list[Tensor]]()
         for number in range(WAYS):
@@ -526,27 +536,27 @@ class InFloat64(Split):
             ).all():
                 continue
             with np.errstate(all="ignore"):
-                seen = np.array([each[place] for each in self._beside])
+                seen = np.array([each[place] for each in self._deviations_nearby])
                 spread = (
                     np.maximum(seen.std(0), rms(seen - seen.mean(0)))
                     if len(seen) > 1
                     else np.zeros(len(own))
                 )
                 close = np.abs(np.mean([own, *seen], 0)) <= allowed + SPREADS * spread
-                close &= (np.abs(own) <= LOST * size) | (not self._mode.asked)
+                close &= (np.abs(own) <= LOST * size) | (not self._mode.replaced)
             if not close.all():
-                raise RefusedError("its values are others in float64")
+                raise RefusedError("its values are different in float64")
 
 
 def _size(tensor: Tensor) -> Array:
-    """Of each number, at least the root mean square of all; 0 for what is not finite."""
+    """Return each number's magnitude (0 if not finite), at least the root mean square of all."""
     size = np.abs(numbers(tensor))
     return np.maximum(np.where(np.isfinite(size), size, 0.0), rms(size))
 
 
 def _deviation(narrow: Tensors, full: Tensors) -> list[Array]:
-    """By how much outputs in float32 differ from those in float64 [m each]. Raises RefusedError
-    where they are not the same outputs."""
+    """Return the differences of outputs in float32 from those in float64 [m each]. Raises
+    RefusedError where numbers, dtypes or shapes of outputs do not match."""
     if len(narrow) != len(full):
         raise RefusedError("it has another number of outputs in float64")
     found = list[Array]()

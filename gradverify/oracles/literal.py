@@ -1,4 +1,5 @@
-"""Numbers in the spec: the gradient of sum(weights * output) over the checked outputs."""
+"""Comparison with numbers in the spec: the gradient of sum(weights * output) over the checked
+outputs."""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ from gradverify.subject.forms import where_held
 
 
 def oracle(checked: Checked) -> Given | None:
-    """The numbers under `expected`."""
+    """Return the oracle for the numbers under `expected`; None where the spec has none."""
     if checked.subject.case.oracles.expected is None:
         return None
     return Expected(checked, "`expected` in the spec", "the numbers in the spec (`expected`)")
 
 
 class Expected(Given):
-    """Known at the point alone, for the cotangents under `grad_output`. Raises UserCodeError
-    (GV001) where these or the numbers do not fit."""
+    """Gradients from the spec, known at the check's point only, for the cotangents under
+    `grad_output`. Raises UserCodeError (GV001) where these or the numbers do not fit."""
 
     @property
     def cotangents(self) -> tuple[Tensor, ...]:
-        """A cotangent per checked output: ones where the spec gives none; of several outputs a list
-        of one entry each. A single number weighs every element."""
+        """A cotangent per checked output: ones by default; for several outputs the spec has a list
+        with one entry each. A single number is the weight of every element."""
         given, outputs = self.checked.subject.case.oracles.grad_output, self.checked.outputs
         if given is None:
             return tuple(torch.ones_like(output) for output in outputs)

@@ -1,11 +1,11 @@
-"""What is checked, as an oracle sees it: whatever knows the derivative of the function without its
-backward, and so can be held against it."""
+"""The interface of a checked function to oracles, which know the derivative of the function without
+its backward, and so can be compared with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
+from gradverify.oracles.finite_difference import Constraints, Jacobian, WithBackward
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import Value
@@ -13,15 +13,15 @@ from gradverify.subject.spending import Spending
 
 
 class Checked(BaseCall):
-    """What is checked, as an oracle sees it: its base call, and what `evidence.Evidence` measures
-    once, when it is asked for."""
+    """A checked function: its base call, and measurements that `evidence.Evidence` makes once, when
+    they are first read."""
 
     spending: Spending
-    """What is left of the check's budget."""
+    """The rest of the check's budget."""
 
     @property
-    def wishes(self) -> Wishes:
-        """What the spec says of the differentiable inputs."""
+    def constraints(self) -> Constraints:
+        """The spec's constraints on the differentiable inputs."""
         raise NotImplementedError
 
     @property
@@ -31,7 +31,7 @@ class Checked(BaseCall):
 
     @property
     def leftover(self) -> float:
-        """The most that may be left of an iteration, as a share of a row."""
+        """The largest error that an iteration may leave, as a share of a row."""
         raise NotImplementedError
 
     @property
@@ -40,11 +40,12 @@ class Checked(BaseCall):
         raise NotImplementedError
 
     @property
-    def measured(self) -> Gives:
-        """What finite differences are taken of: of a function in float32 its values in float64,
-        where it has those."""
+    def measured(self) -> WithBackward:
+        """The function that finite differences are taken of; for a function in float32 its values
+        in float64, if it has these."""
         raise NotImplementedError
 
     def tighter(self, measure: Callable[[Differentiable], Value]) -> Value:
-        """What is measured where the function iterates to a tighter tolerance."""
+        """Return the result of `measure` for the function with tighter tolerances of its
+        iterations."""
         raise NotImplementedError

@@ -1,9 +1,9 @@
-"""Another implementation that the checked function is compared with, a `reference`: its forward
-values, and autograd through it.
+"""Comparison with another implementation of the function, a `reference`: its forward values, and
+autograd through it.
 
-Where a float32 forward is so noisy that its values do not decide, the noise is either float32's own
-(numbers that cancel, in that way to compute it) or the kernel's (fewer bits inside). Run in float32
-under `Disguised`, the function shows the first and not the second."""
+Where a float32 forward is too noisy for its values to be compared, the noise is either that of
+float32 (cancellation in this algorithm) or the kernel's (lower precision inside). The function
+under `Disguised` in float32 shows only the former."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import parts
-from gradverify.oracles.convergence import ByPlace, beside_largest, by_place
-from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian
-from gradverify.oracles.given import beside_rounding, exactly
+from gradverify.oracles.convergence import ByPlace, by_place, small_leftovers_passed
+from gradverify.oracles.finite_difference import WORST, Filled, Jacobian, WithBackward
+from gradverify.oracles.given import exactly, rounding_left_open
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked
@@ -52,24 +52,24 @@ from gradverify.subject.failure import tried
 from gradverify.subject.subject import Cotangents, Tensors
 from gradverify.subject.wide import InDouble, widened
 
-# ---- Two backwards of one function, element by element, at the calls that the structure of its
-# Jacobian takes.
+# ---- Two backwards of one function, compared element by element, with as few calls as the
+# structure of its Jacobian allows.
 #
-# A VJP of one is compared with the same VJP of the other: of a group of outputs that share no
-# input, which gives each of their elements, or, where the mode or the budget allows fewer, of a few
-# random cotangents, which show the columns that differ. What differs is pulled back again, with
-# other weights or row by row, before it counts: off the pattern a compressed VJP is a sum of
+# A VJP of one is compared with the same VJP of the other: either of a group of outputs that share
+# no input, which gives each of their elements, or, where the mode or the budget allows fewer calls,
+# of a few random cotangents, which show the columns that differ. A difference is pulled back again,
+# with other weights or row by row, before it counts: off the pattern a compressed VJP is a sum of
 # elements.
-ONE_BY_ONE = 16  # outputs: so few are pulled back one by one, whatever the structure
-COTANGENTS = 3  # random ones, where rows are too many
-# Rows that are pulled back one by one because a group of theirs differs, and so many halvings of
-# random cotangents
+ONE_BY_ONE = 16  # up to so many outputs are pulled back one by one, whatever the structure
+COTANGENTS = 3  # random ones, where there are too many rows
+# The most rows that are pulled back one by one because their group differs, and the most halvings
+# of random cotangents
 FOLLOWED = 256
 
 Read = Mapping[int, Entries]
 """Elements by input tensor."""
 Revised = Callable[[int, int, Entries], Entries]
-"""Elements of an (input, output) pair with those that differ for a good reason as right."""
+"""Returns elements of an (input, output) pair with justified differences passed."""
 
 
 @np.errstate(all="ignore")
@@ -97,11 +97,11 @@ def reference_gradients(
         for t, width in enumerate(widths)
         for o, height in enumerate(heights)
     }
-    resolved = 0  # rows pulled back one by one because their group could not be read
+    resolved = 0  # rows pulled back one by one because their group was ambiguous
 
     # ---- one cotangent of both
     def pulled(output: int, weights: Array) -> Array:
-        """The gradients [2, N] of both for a cotangent of one output tensor."""
+        """Return the gradients [2, N] of both for a cotangent of one output tensor."""
         return np.array(
             [
                 np.concatenate([*map(numbers, pull_back(each, output, weights)), np.zeros(0)])
@@ -110,41 +110,41 @@ def reference_gradients(
         )
 
     def drawn(output: int, rows: Index, *which: object) -> Array:
-        """Random weights [m] at these rows of an output tensor, 0 elsewhere and where f is
+        """Draw random weights [m] for these rows of an output tensor, 0 elsewhere and where f is
         infinite."""
         weights = np.zeros(heights[output])
         weights[rows] = signed_weights(len(rows), seed.generator("cotangent", output, *which))
         return as_dtype_holds(point, output, weights)
 
     def read(output: int, weights: Array, row_of: Mapping[int, Index]) -> tuple[Read, bool]:
-        """The elements by input tensor, each the gradient over the weight of its row.
-
-        And whether the two differ at inputs that no row with a weight depends on.
+        """Return the elements by input tensor, each the gradient divided by the weight of its row;
+        and whether the two differ at inputs that no row with a weight depends on.
         """
         gradients, found, stray = pulled(output, weights), dict[int, Entries](), False
         for t, rows in row_of.items():
             mine, theirs = gradients[:, tensors[t]]
             used = np.where(rows == NO_ENTRY, 0.0, weights[rows])
-            column, beside = np.flatnonzero(used), used == 0
+            column, off_pattern = np.flatnonzero(used), used == 0
             out, a, v = rows[column], mine[column] / used[column], theirs[column] / used[column]
             largest = np.maximum(np.abs(a), np.abs(v)) * columns.scale[tensors[t]][column]
             reach = np.zeros(len(weights))
             np.maximum.at(reach, out, np.nan_to_num(largest, nan=0.0, posinf=0.0))
             floor = FLOOR * unit / nonzero(columns.size[tensors[t]])
-            allowed = floor[beside] * reach.max(initial=0.0)
-            stray |= bool((~(np.abs(mine[beside] - theirs[beside]) <= allowed)).any())
+            allowed = floor[off_pattern] * reach.max(initial=0.0)
+            strays = mine[off_pattern] - theirs[off_pattern]
+            stray |= bool((~(np.abs(strays) <= allowed)).any())
             found[t] = exact_elements(
                 out, column, a, v, floor[column] * reach[out], atol=atol, rtol=rtol, unit=unit
             )
         return found, stray
 
     def row_of(output: int, row: int, which: Iterable[int]) -> Read:
-        """The elements of a row by input tensor."""
+        """Return the elements of a row by input tensor."""
         one = (np.arange(heights[output]) == row) * 1.0
         return read(output, one, {t: np.full(widths[t], row) for t in which})[0]
 
     def add(output: int, found: Read) -> None:
-        """Elements, but for infinities that both give."""
+        """Add elements to the tallies, leaving out infinities that both give."""
         for t, elements in found.items():
             rest = _apart(elements)
             tallies[t, output].leave_out(len(elements.output) - len(rest.output))
@@ -152,11 +152,11 @@ def reference_gradients(
 
     # ---- groups of rows that share no input
     def by_groups(output: int, count: int, grouped: Mapping[int, RowGroups]) -> None:
-        """The elements of input tensors whose rows fall into the same groups."""
+        """Compare the elements of input tensors whose rows have the same groups."""
         groups = next(iter(grouped.values()))
         for group in range(count):
             rows = groups.members(group)
-            if count == len(groups.group):  # every row by itself
+            if count == len(groups.group):  # each row is a group
                 for row in rows.tolist():
                     add(output, row_of(output, row, grouped))
                 continue
@@ -170,9 +170,9 @@ def reference_gradients(
             add(output, first)
 
     def one_by_one(output: int, rows: Index, unread: Read) -> None:
-        """Pull the rows of an unreadable group back one by one, FOLLOWED at most in all.
+        """Pull the rows of an ambiguous group back one by one, at most FOLLOWED in total.
 
-        What differs in the others is undecided.
+        Differences in the remaining rows are undecided.
         """
         nonlocal resolved
         differ = [each.output[each.outcome != np.int8(Outcome.PASS)] for each in unread.values()]
@@ -191,9 +191,11 @@ def reference_gradients(
 
     # ---- random cotangents
     def by_sums(output: int) -> list[Pair]:
-        """By columns: sums of rows under random cotangents, and the rows behind what differs.
+        """Compare columns, as sums of rows with random cotangents; then the rows of those that
+        differ.
 
-        Columns with a wrong element are wrong; those with a difference that was not found are open.
+        Columns with a wrong element are mismatches; columns with a difference whose element was not
+        found are undecided.
         """
         every = np.arange(heights[output])
         weights = [drawn(output, every, k) for k in range(COTANGENTS)]
@@ -209,13 +211,14 @@ def reference_gradients(
         wrong, open_ = np.zeros((2, len(norm)), bool)
 
         def worst(off: Array) -> float:
-            """By how many times what is allowed; of columns that are wrong anyway by nothing."""
+            """Return the largest ratio of a difference to what is allowed, without columns that are
+            known to be wrong."""
             times = np.nan_to_num(np.abs(off) / nonzero(allowed), nan=np.inf)
             return float(np.where(wrong, 0.0, times).max(initial=0.0))
 
         for of_rows, (mine, theirs) in zip(weights, gradients, strict=True):
             waiting = [(worst(mine - theirs), every, mine - theirs)]
-            for _ in range(FOLLOWED):  # halve what differs most, down to rows
+            for _ in range(FOLLOWED):  # halve the rows with the largest difference
                 n = max(range(len(waiting)), key=lambda n: waiting[n][0], default=None)
                 if n is None or (wrong.any() and over_budget(2)):
                     break
@@ -261,7 +264,7 @@ def reference_gradients(
     jacobian = measured() if len(point.f0) > ONE_BY_ONE else None
     patterns = jacobian.structure.patterns if jacobian else {}
     choice = jacobian.choice if jacobian else None
-    asked = choice is None or choice.why is Why.ASKED
+    requested = choice is None or choice.why is Why.ASKED
     sums = choice is not None and choice.mode is Mode.BLOCKS
     pairs = dict[tuple[int, int], Pair]()
     for o, height in enumerate(heights):
@@ -272,13 +275,13 @@ def reference_gradients(
         shared = shared_groups([[groups] for groups in grouped])
         backwards = sum(each.groups.count for each in shared)
         few = choice is None or backwards <= COTANGENTS
-        if not few and (sums or (not asked and over_budget(2 * backwards))):
+        if not few and (sums or (not requested and over_budget(2 * backwards))):
             pairs.update({(t, o): pair for t, pair in enumerate(by_sums(o))})
             continue
         for each in shared:
             by_groups(o, each.groups.count, {t: grouped[t] for t in each.users})
         for t, (groups, width) in enumerate(zip(grouped, widths, strict=True)):
-            tally = tallies[t, o]  # in what no group has both give the same
+            tally = tallies[t, o]  # elements in no group are equal in both
             if (missing := height * width - tally.elements) > 0:
                 tally.add_zeros(missing, np.zeros(1), np.array([tally.resolution]))
             pairs[t, o] = replace(tally.result(unit, False), row_groups=groups.count)
@@ -286,44 +289,45 @@ def reference_gradients(
 
 
 def _apart(elements: Entries) -> Entries:
-    """Without infinities that both give."""
+    """Return the elements without infinities that both give."""
     both = (elements.analytic == elements.numeric) & np.isinf(elements.numeric)
     return elements.take(np.flatnonzero(~both)) if both.any() else elements
 
 
 def _same(first: Entries, second: Entries) -> bool:
-    """Do two readings of a group agree, so that no gradient of another element is in them?"""
+    """Return whether two readings of a group agree, so that neither contains the gradient of
+    another element."""
     return all(
         ((np.abs(a - b) <= first.tolerance) | (a == b) | (np.isnan(a) & np.isnan(b))).all()
         for a, b in ((first.analytic, second.analytic), (first.numeric, second.numeric))
     )
 
 
-# ---- Two conventions at a kink: where backward and a reference differ, both are right between the
-# slopes. Any value between the one-sided slopes is a subgradient (Clarke, Optimization and
-# Nonsmooth Analysis, 1983): of |x| at 0 any from −1 to 1
-# Columns of a check moved by themselves, 48 forward calls each, where elements were not kept
+# ---- Two conventions at a kink: backward and a reference may differ, and both be right. Any value
+# between the one-sided slopes is a subgradient (Clarke, Optimization and Nonsmooth Analysis, 1983):
+# of |x| at 0 any from −1 to 1
+# Columns of a check moved individually, 48 forward calls each, where elements were not kept
 ALONE = 8
 
 
 def at_kinks(checked: Checked) -> Revised:
-    """Pass elements that differ from a reference where both values are subgradients. The kinks of
-    forward that the comparison meets are measured once each.
+    """Return a function that passes elements that differ from a reference where both values are
+    subgradients. Each kink of forward that the comparison meets is measured once.
 
-    Where there are more of these than can be measured, the others are undecided.
+    Where there are more kinks than can be measured, the others are undecided.
     """
     room = ALONE
     # By (input, output), then by element: the slopes from the left and from the right, their bar
     kept = dict[tuple[int, int], ByPlace]()
 
     def alone(tensor: int, output: int, out: Index, in_: Index) -> ByPlace:
-        """The kinks among elements, each column moved by itself."""
-        wishes = checked.wishes
+        """Return the kinks among elements, each column moved individually."""
+        constraints = checked.constraints
         prepared = prepare(
             Filled(checked.measured),
-            domains=wishes.domains,
-            symmetric=wishes.symmetric,
-            specified=wishes.specified,
+            domains=constraints.domains,
+            symmetric=constraints.symmetric,
+            specified=constraints.specified,
             grouped=False,
         )
         if prepared is None:
@@ -346,7 +350,7 @@ def at_kinks(checked: Checked) -> Revised:
         out, in_ = elements.output[wrong], elements.input[wrong]
         jacobian, key = checked.jacobian, (tensor, output)
         seen = jacobian.pairs[key].entries
-        if key not in kept:  # those that the comparison with finite differences kept
+        if key not in kept:  # kinks that the comparison with finite differences recorded
             kept[key] = {}
             if seen is not None:
                 e = seen.take(np.flatnonzero(seen.outcome == np.int8(Outcome.KINK)))
@@ -354,10 +358,10 @@ def at_kinks(checked: Checked) -> Revised:
         slopes, places = kept[key], list(zip(out.tolist(), in_.tolist(), strict=True))
         known = np.array([place in slopes for place in places])
         if jacobian.choice is None or (seen and seen.complete):
-            known[:] = True  # what is not kept has no kink, or nothing looks for one
+            known[:] = True  # elements not recorded have no kink, or kinks are not searched for
         if not known.all() and room:
             rest = np.flatnonzero(~known)
-            # Those of one kind are decided by one
+            # Elements with the same two values are represented by one of them
             first = rest[np.unique(values[:, rest], axis=1, return_index=True)[1]]
             columns = list(dict.fromkeys([*in_[first].tolist(), *in_[rest].tolist()]))[:room]
             room -= len(columns)
@@ -383,8 +387,8 @@ def at_kinks(checked: Checked) -> Revised:
 # ---- Another implementation, called with the same arguments in the same order: its values, and
 # autograd through it
 class AgainstReference(Implementation):
-    """Backward and forward of what is checked against those of the function or module under
-    `reference`, both within rounding."""
+    """Comparison of forward and backward with those of the function or module that the spec names
+    under `reference`, both up to rounding."""
 
     def __init__(self, checked: Checked) -> None:
         """Raises UserCodeError (GV001)."""
@@ -398,8 +402,8 @@ class AgainstReference(Implementation):
 
     @cached_property
     def value_pairs(self) -> Mapping[int, Pair | str]:
-        """Forward values per checked output, within bars: a Pair, or the sentence that says how the
-        shapes differ."""
+        """The comparison of forward values per checked output, within bars: a Pair, or a sentence
+        that states how the shapes differ."""
         seen = self._seen
 
         def again(place: int, function: Differentiable) -> Pair:
@@ -410,17 +414,17 @@ class AgainstReference(Implementation):
         return {
             place: each
             if isinstance(each, str)
-            else beside_largest(each, seen, partial(again, place))
+            else small_leftovers_passed(each, seen, partial(again, place))
             for place, each in self._values(seen.function, seen.outputs).items()
         }
 
     def _values(self, function: Differentiable, outputs: Tensors) -> dict[int, Pair | str]:
-        """The noise of both is measured where they differ."""
+        """Compare forward values; the noise of both functions is measured where they differ."""
         result, noise = dict[int, Pair | str](), list[Array]()
 
         def compared(noise: Array | float) -> Pair:
-            """The floor is the rounding of the tensor's typical size; two equal infinities
-            agree."""
+            """Compare one output. The floor is the rounding of the tensor's typical size; equal
+            infinities agree."""
             a, v, unit = numbers(mine), numbers(theirs), UNITS.get(mine.dtype, U32)
             with np.errstate(all="ignore"):
                 floor = FLOOR * unit * rms(np.abs(v))
@@ -440,10 +444,10 @@ class AgainstReference(Implementation):
                 if not pair.count(Outcome.MISMATCH, Outcome.UNDECIDED):
                     continue
                 if not noise:
-                    # Z standard deviations of both, per output [M]; of the function alone where
+                    # Z standard deviations of both per output [M], or of the function alone where
                     # the reference has another shape
-                    wishes = self._seen.wishes
-                    points = [wishes.point(Filled(each)) for each in (function, self)]
+                    constraints = self._seen.constraints
+                    points = [constraints.point(Filled(each)) for each in (function, self)]
                     with np.errstate(all="ignore"):
                         one, other = (survey(point).sigma for point in points)
                     noise = [
@@ -455,12 +459,12 @@ class AgainstReference(Implementation):
 
     @cached_property
     def beyond_float32(self) -> Sequence[tuple[TensorResult, TensorResult] | None]:
-        """Of each checked output, how far it is from the reference and from the function itself in
-        float64, where both are more than float32 explains.
+        """For each checked output its distances from the reference and from the function itself in
+        float64, where both are larger than float32 explains; None otherwise.
 
-        None of all where nothing tells whose noise it is: where a differentiable input is not
-        float32, where one of the two refuses float64, and where the function computes out of
-        torch's sight.
+        All are None where the origin of the noise cannot be determined: where a differentiable
+        input is not float32, where one of the two does not run in float64, and where the function
+        computes outside of torch.
         """
         subject, checked = self._seen.subject, self._seen.forward.checked
 
@@ -474,15 +478,15 @@ class AgainstReference(Implementation):
             pairs = zip(reference, kernel.outputs, strict=True)
             return [(a, b) if a.miss and b.miss else None for a, b in pairs]
 
-        asked = not subject.parameter_names and all(
+        measurable = not subject.parameter_names and all(
             x.dtype == torch.float32 for x in subject.inputs
         )
-        return (tried(measured) if asked else None) or [None] * len(checked)
+        return (tried(measured) if measurable else None) or [None] * len(checked)
 
     @cached_property
     def rows(self) -> Mapping[tuple[int, int], Pair]:
-        """The two Jacobians, without mismatches that either of the two rounds inside, and at kinks
-        where both give a subgradient."""
+        """The comparison of the two Jacobians. Mismatches that the rounding inside either of the
+        two explains, or a kink where both give a subgradient, are passed."""
         seen = self._seen
 
         def compared(function: Differentiable) -> dict[tuple[int, int], Pair]:
@@ -495,7 +499,7 @@ class AgainstReference(Implementation):
                 seen.spending.short_of,
             )
 
-        def row_of(output: int, function: Gives, inputs: Tensors, row: int) -> Cotangents:
+        def row_of(output: int, function: WithBackward, inputs: Tensors, row: int) -> Cotangents:
             y = seen.outputs[output]
             one = one_hot(y.shape, y.dtype, y.device, row)
             every = range(len(seen.outputs))
@@ -505,8 +509,8 @@ class AgainstReference(Implementation):
             return compared(function)[key]
 
         return {
-            key: beside_rounding(
-                beside_largest(pair, seen, partial(again, key)),
+            key: rounding_left_open(
+                small_leftovers_passed(pair, seen, partial(again, key)),
                 seen.subject,
                 [partial(row_of, key[1], each) for each in (seen.function, self)],
             )

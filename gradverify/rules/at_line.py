@@ -12,7 +12,7 @@ from gradverify.model.result import Finding
 from gradverify.model.rule import Method
 from gradverify.numerics.function.coordinates import numbers, one_hot
 from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.oracles.finite_difference import Gives
+from gradverify.oracles.finite_difference import WithBackward
 from gradverify.rules.catalogue import book
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import tried
@@ -71,7 +71,7 @@ def at_returned(finding: Finding, subject: Subject, made: bool = True) -> Findin
 MOST = 8  # Functions that are tried, a forward and a backward each
 
 
-def at_culprit(finding: Finding, evidence: Evidence, function: Gives, pair: Pair) -> Finding:
+def at_culprit(finding: Finding, evidence: Evidence, function: WithBackward, pair: Pair) -> Finding:
     """The finding of a wrong element at the definition of the backward that is at fault; as it is
     where one Function alone could be, or none of several is found to be."""
     classes = evidence.forward.classes

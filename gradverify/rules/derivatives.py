@@ -715,7 +715,7 @@ def _wrong(evidence: Evidence) -> Wrong | None:
             return _by_pair(evidence)
         return wrong
     finally:
-        evidence.modes.backwards.let_go()
+        evidence.modes.backwards.drop_graph()
 
 
 def _to_inputs(evidence: Evidence) -> Wrong | None:

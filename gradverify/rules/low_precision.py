@@ -435,7 +435,7 @@ def gv226(evidence: Evidence) -> Findings:
     source = evidence.subject.generator("narrow")
     # float32 is float32, in a check of 16 bits too
     itself: Callable[[], AbstractContextManager[None]] = (
-        without_modes if evidence.standing.lifted else nullcontext
+        without_modes if evidence.first_leg.lifted else nullcontext
     )
 
     def usual(point: Point) -> Point:

@@ -20,7 +20,7 @@ from gradverify.rules.differ import Difference, equal, on_another_graph, other_g
 from gradverify.rules.shown import Findings, changed, element_name
 from gradverify.subject.ambient import generator_name
 from gradverify.subject.another import elsewhere, other_points
-from gradverify.subject.base_call import arguments, given_back, saved_tensors
+from gradverify.subject.base_call import arguments, freed_arguments, saved_tensors
 from gradverify.subject.differentiable import Graph
 from gradverify.subject.draw import signed
 from gradverify.subject.failure import shown, tried, type_name
@@ -66,7 +66,7 @@ REBUILT = (
 def gv203(evidence: Evidence) -> Findings:
     is_function = evidence.subject.target.kind == "autograd.Function"
     lost = (
-        given_back(evidence.subject, evidence.base)
+        freed_arguments(evidence.subject, evidence.base)
         if evidence.forward.freed and evidence.worked.direct
         else ()
     )
@@ -220,15 +220,15 @@ def gv231(evidence: Evidence) -> Findings:
 
 # ---- GV232 written-beside: a call writes beside its tensor
 def gv232(evidence: Evidence) -> Findings:
-    beside = evidence.memory.beside
-    if beside is not None:
+    written = evidence.memory.out_of_bounds
+    if written is not None:
         who = "backward" if evidence.memory.backward else "forward"
-        count = abs(beside.element)
-        where = "before the first" if beside.element < 0 else "behind the last"
+        count = abs(written.element)
+        where = "before the first" if written.element < 0 else "behind the last"
         found = Finding(
             "GV232",
             f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of "
-            f"{beside.tensor} there is another number after the call",
+            f"{written.tensor} there is another number after the call",
             hint="look at the first and the last index that is written",
         )
         yield found if evidence.memory.backward else at_forward(found, evidence)

@@ -18,7 +18,7 @@ from gradverify.numerics.pairs.pair import (
     Pair,
 )
 from gradverify.oracles.along import Screen, screened
-from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.oracles.finite_difference import Constraints, Jacobian, WithBackward, jacobian
 from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_culprit
 from gradverify.rules.differ import Variant
@@ -46,8 +46,8 @@ class Look(NamedTuple):
     changed too, in words."""
 
     twin: Subject
-    function: Gives
-    wishes: Wishes
+    function: WithBackward
+    constraints: Constraints
     seen: Screen
     numbers: Mapping[str, str]
     point: str = "at another point of the same kind"
@@ -101,11 +101,11 @@ def look_at(
 ) -> Look:
     """Raises UserCodeError."""
     given = twin.differentiable
-    wishes = Wishes(
+    constraints = Constraints(
         tuple(x.domain for x in given),
         tuple(x.symmetric or looks_symmetric(x.value) for x in given),
         specified(given),
-        evidence.wishes.seed,
+        evidence.constraints.seed,
     )
     source = evidence.subject.generator("second point's direction")
     function = evidence.measured_at(twin)
@@ -113,8 +113,8 @@ def look_at(
     return Look(
         twin,
         function,
-        wishes,
-        screened(function, wishes, source, evidence.rtol, evidence.infinite, invented),
+        constraints,
+        screened(function, constraints, source, evidence.rtol, evidence.infinite, invented),
         numbers,
     )
 
@@ -178,8 +178,10 @@ def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look)
 
 # ---- by element
 def _jacobian_at(evidence: Evidence, look: Look) -> Jacobian:
-    found = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
-    return evidence.converged(found, look.twin, look.wishes)
+    found = jacobian(
+        look.function, evidence.settings, look.constraints, clock=evidence.subject.clock
+    )
+    return evidence.converged(found, look.twin, look.constraints)
 
 
 def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Told:
@@ -337,8 +339,10 @@ def _of_backward_only(evidence: Evidence) -> str | None:
     return None
 
 
-def _moves(function: Gives, here: Sequence[Tensor], index: int, element: ElementRecord) -> bool:
-    """Does any output move with this one element of an input?"""
+def _moves(
+    function: WithBackward, here: Sequence[Tensor], index: int, element: ElementRecord
+) -> bool:
+    """Return whether any output moves with this one element of an input."""
     inputs = [x.detach().clone() for x in function.inputs]
     moved = inputs[index].contiguous()  # places count in this order, whatever the layout
     flat = (torch.view_as_real(moved) if moved.is_complex() else moved).view(-1)

@@ -290,7 +290,7 @@ def _is_rounding(evidence: Evidence, pair: Pair) -> bool:
     Nine backwards a row, of the rows that are off most.
     """
     seen = pair.entries
-    if seen is None or evidence.wishes.symmetric[pair.input]:
+    if seen is None or evidence.constraints.symmetric[pair.input]:
         return False
     off = np.abs(seen.analytic - seen.numeric)
     size = np.maximum(np.abs(seen.analytic), np.abs(seen.numeric))
@@ -454,7 +454,7 @@ def gv107(evidence: Evidence) -> Told:
                     None,
                     None,
                     pair,
-                    oracle.says,
+                    oracle.phrase,
                     "check these numbers",
                     "expected",
                 )

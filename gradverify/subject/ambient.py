@@ -1,5 +1,5 @@
-"""Global state of torch, NumPy and Python that one check could leave behind for the next: read
-before, put back after, where it differs."""
+"""Global state of torch, NumPy and Python that a call may change: read before, compared and
+restored after."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from gradverify.torch_private import (
     set_cudnn,
 )
 
-# ---- Global state of torch, NumPy and Python that one check could leave behind for the next:
-# read before, put back after, where it differs
+# ---- Global state of torch, NumPy and Python
 AUTOCAST = {"cpu": "the CPU", "cuda": "CUDA"}
 GRADIENT_MODE = "the gradient mode"
 DENORMAL = 1e-310  # of float64: 0 where denormal numbers are flushed
 
 
 class Ambient(NamedTuple):
-    """One piece of global state. `words`: where a call is not to leave it changed."""
+    """One piece of global state. `words`: its name in findings, if a call must not leave it
+    changed."""
 
     name: str
     read: Callable[[], Any]
@@ -54,8 +54,8 @@ class Ambient(NamedTuple):
 
 @contextmanager
 def left_as_found(names: Sequence[str] = ()) -> Iterator[list[str]]:
-    """Inside, anything may be set; afterwards each of the states with these names, in this order,
-    is what it was; without names, all of them. Yields the names of those that were changed."""
+    """Context after which the states with these names (by default all) are restored, in this order.
+    Yields a list that holds the names of the changed states afterwards."""
     known = {state.name: state for state in ambient()}
     states = [known[name] for name in names or known]
     before, changed = [state.read() for state in states], list[str]()
@@ -69,7 +69,8 @@ def left_as_found(names: Sequence[str] = ()) -> Iterator[list[str]]:
 
 
 def ambient() -> tuple[Ambient, ...]:
-    """All of it; first what stands in the way of the rest: a default device is a function mode."""
+    """Return all states, those first that affect how others are restored: a default device is a
+    function mode."""
     return (
         Ambient(
             "function modes",
@@ -92,7 +93,7 @@ def ambient() -> tuple[Ambient, ...]:
             torch.set_default_dtype,
             "torch's default dtype",
         ),
-        # None of its own is the CPU, without a mode that passes every call of torch through Python
+        # No default device means the CPU, without a mode that passes every call through Python
         Ambient(
             "default device",
             torch.get_default_device,
@@ -127,11 +128,10 @@ def ambient() -> tuple[Ambient, ...]:
         Ambient(
             "backward's threads", backward_is_threaded, set_backward_threaded, "threads of backward"
         ),
-        # Not `*`, which the
+        # Not by `*`, which the check may have replaced
         Ambient(
             "denormal numbers",
             lambda: torch.tensor(DENORMAL, dtype=torch.float64, device="cpu").mul(1).item() == 0.0,
-            # Check may have replaced
             torch.set_flush_denormal,
             "flushing of denormal numbers",
         ),
@@ -142,8 +142,8 @@ def ambient() -> tuple[Ambient, ...]:
         Ambient(
             "reductions on CUDA", reductions, set_reductions, "the precision of reductions on CUDA"
         ),
-        # Below the attributes of torch.backends.cudnn, which are closed once torch's own test
-        # utilities are imported
+        # By torch's private setters: the attributes of torch.backends.cudnn cannot be set once
+        # torch's own test utilities are imported
         Ambient(
             "cudnn",
             lambda: tuple(getattr(torch.backends.cudnn, name) for name in CUDNN),
@@ -175,8 +175,8 @@ def ambient() -> tuple[Ambient, ...]:
 
 
 OURS = ("default device", "NumPy's errors", "warnings", "recursion limit", "sys.path")
-"""What stands in the way of our own computing (torch imports parts of itself meanwhile), and is put
-back after every call where a forward sets it."""
+"""States that affect our own computations (torch imports parts of itself meanwhile), restored after
+every call if a forward sets them."""
 EVERY = (
     "default device",
     "function modes",
@@ -189,8 +189,8 @@ EVERY = (
     "autocast on cuda",
     "NumPy's errors",
 )
-"""What stands in the way of every call that comes after it, and is put back once a module is
-imported that sets it; the default device first, which is a function mode."""
+"""States that affect all later calls, restored after the import of a module that sets them; the
+default device first, as it is a function mode."""
 
 
 CUDNN = ("enabled", "benchmark", "deterministic")
@@ -218,21 +218,21 @@ def _without_hooks(old: Any) -> None:
 
 
 def set_filters(old: list[Any]) -> None:
-    """Those of Python's warnings."""
+    """Set the filters of Python's warnings."""
     warnings.filters[:] = old  # type: ignore[index]
-    with warnings.catch_warnings():  # which tells Python that they are others
+    with warnings.catch_warnings():  # invalidates Python's cache of the filters
         pass
 
 
 def _current_folder() -> str | None:
-    """None where it was deleted."""
+    """Return the current folder; None where it was deleted."""
     with contextlib.suppress(OSError):
         return os.getcwd()  # noqa: PTH109 - a plain text that os.chdir takes back
     return None
 
 
-# ---- Global state that a call of the checked function leaves otherwise than it found it: torch's
-# and NumPy's settings, random generators
+# ---- Global state that a call of the checked function leaves changed: settings of torch and NumPy,
+# random generators
 GENERATORS = (
     "torch's global generator",
     "NumPy's global generator",
@@ -242,7 +242,7 @@ GENERATORS = (
 
 
 class Left(NamedTuple):
-    """One piece of global state, in words, as a call found it and as it left it."""
+    """One piece of global state, in words, before and after a call."""
 
     what: str
     before: str
@@ -251,7 +251,8 @@ class Left(NamedTuple):
 
 @contextmanager
 def noticed() -> Iterator[list[Left]]:
-    """What the code inside leaves changed, known at the end."""
+    """Context that records the global state that the code inside leaves changed, in a list that is
+    complete at the end."""
     states = [state for state in ambient() if state.words]
     before, found = [state.read() for state in states], list[Left]()
     yield found
@@ -262,7 +263,7 @@ def noticed() -> Iterator[list[Left]]:
         if then != now
     }
     if "default device" in changed:
-        changed.pop("function modes", None)  # it is one
+        changed.pop("function modes", None)  # a default device is a function mode
     found += changed.values()
 
 
@@ -270,12 +271,12 @@ GRADIENTS_OFF = Left(GRADIENT_MODE, "on", "off")
 
 
 def generator_name(place: int) -> str:
-    """Of what `next_draws` gives at a place."""
+    """Return the name of the generator at an index of `next_draws`."""
     return GENERATORS[min(place, len(GENERATORS) - 1)]
 
 
 def _differing(then: Any, now: Any) -> tuple[str, str]:
-    """The first part in which two states differ, in words."""
+    """Return the first part in which two states differ, in words."""
     a, b = _parts(then), _parts(now)
     if a is None or b is None or a.keys() != b.keys():
         return _words(then), _words(now)

@@ -1,5 +1,5 @@
-"""Another point of the same kind: the recipes drawn with another seed, given numbers in another
-order and perturbed, within their kind."""
+"""Other points of the same kind: recipes drawn with another seed, given numbers reordered and
+perturbed, preserving their properties."""
 
 from __future__ import annotations
 
@@ -20,37 +20,35 @@ from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import live
 from gradverify.torch_private import pytree
 
-# ---- Another point of the same kind: the recipes drawn with another seed, given numbers in
-# another order and perturbed, within their kind
-OTHER_SEED = 1_000_003  # added to the check's own: no neighbour in a matrix of seeds
-# Seeds and orders that are tried until signs and order are others: every second draw of two numbers
+# ---- Other points: recipes drawn with another seed, given numbers reordered and perturbed
+OTHER_SEED = 1_000_003  # added to the check's own, far from other seeds of a test matrix
+# Seeds and orders that are tried until signs and order differ: every second draw of two numbers
 # has the old order
 DRAWS = 4
-# Of each element's size: far enough that whatever is computed from it is rounded anew
-BESIDE = 2.0**-10
-# Of each element's size: how far given numbers go at first, and where the function refuses that
+# Of each element's size: far enough that all results are rounded differently
+NEARBY = 2.0**-10
+# Of each element's size: how far given numbers move, and how far where the function refuses that
 FAR, NEAR = 0.25, 0.01
 FEW = 8  # numbers that may have one sign by chance
-# Numbers in order beside another input are a grid (knots, times), and stay in order; of fewer that
-# is chance
+# Sorted numbers are a grid (knots, times) if there is another input, and stay sorted; fewer numbers
+# may be sorted by chance
 SORTED = 4
 Other = list[Argument]
 
 
 def other_points(subject: Subject) -> Iterator[Other]:
-    """The arguments at other points, the boldest first: what a recipe draws is drawn anew, what was
-    given changes places, sizes and signs.
+    """Yield the arguments at other points, the most different first: recipes are drawn again, and
+    given numbers change places, sizes and signs.
 
-    Then, where that is refused, sizes and signs alone; then all of it perturbed by little. Signs
-    and order are others than at the first point as far as that goes: a mask or an arg-max that was
-    kept does not fit. Zeros stay zeros, square matrices stay symmetric, positive definite or
-    triangular, the numbers of a tensor keep the signs they have together, and every element stays
+    For functions that refuse such a point, only sizes and signs change next; then everything is
+    perturbed slightly. Signs and order differ from the first point where possible, so that a kept
+    mask or arg-max does not fit. Zeros stay zeros, square matrices stay symmetric, positive
+    definite or triangular, the numbers of a tensor keep their set of signs, and every element stays
     in its domain.
     """
     source = subject.generator("second point")
     grid, seen, drawn = len(subject.differentiable) > 1, [subject.arguments], subject.arguments
-    # With another seed, the first one that leaves no input its signs and order, where that works
-    # out
+    # The first seed with which every input changes its signs and order, if there is one
     for attempt in range(1, DRAWS + 1):
         seed = subject.case.settings.seed + attempt * OTHER_SEED
         drawn = tuple(tried(redrawn, subject, seed) or ())
@@ -89,19 +87,19 @@ def other_points(subject: Subject) -> Iterator[Other]:
             yield moved
 
 
-def beside(subject: Subject, number: int) -> list[Tensor]:
-    """The differentiable inputs a little off, of the same kind as they are; others for each
-    number."""
+def nearby(subject: Subject, number: int) -> list[Tensor]:
+    """Return the differentiable inputs slightly perturbed, preserving their properties; different
+    for each number."""
     source = subject.generator(f"beside {number}")
-    return [inside(a, stretched(a.value, BESIDE, source)) for a in subject.differentiable]
+    return [inside(a, stretched(a.value, NEARBY, source)) for a in subject.differentiable]
 
 
 def is_another(x: Tensor, y: Tensor, of_chance: bool = False) -> bool:
-    """Has y other signs than x, where x has both, and along every dimension its largest elements
-    elsewhere?
+    """Return whether y has other signs than x, if x has both, and its largest elements along every
+    dimension at other indices.
 
-    `of_chance`: that x has one sign only may be the luck of the draw. Largest elements in one place
-    throughout (of the last corner of boxes) are not.
+    `of_chance`: whether x may have only one sign by chance. Largest elements at one index
+    throughout (as of the last corner of boxes) are not by chance, and ignored.
     """
     if x.shape != y.shape or not x.numel() or x.layout != torch.strided:
         return True
@@ -121,11 +119,11 @@ def _real(x: Tensor) -> Tensor:
     return x.real if x.is_complex() else x
 
 
-# ---- numbers that were given
+# ---- given numbers
 def _rearranged(argument: Argument, source: torch.Generator, grid: bool) -> Tensor:
-    """In another order, sizes perturbed, signs exchanged where the order alone leaves them as they
-    were: the first way whose signs and order are others, the mildest first. `grid`: numbers in
-    order stay so."""
+    """Return the numbers of an argument reordered and perturbed, and with signs exchanged if the
+    order alone does not change them: by the mildest rearrangement that changes signs and order.
+    `grid`: sorted numbers stay sorted."""
     x: Tensor = argument.value
     steps = x.diff() if grid and x.dim() == 1 and len(x) >= SORTED and not x.is_complex() else None
     if steps is not None and bool((steps > 0).all() or (steps < 0).all()):
@@ -139,10 +137,11 @@ def _rearranged(argument: Argument, source: torch.Generator, grid: bool) -> Tens
 
 
 def _moves(x: Tensor, source: torch.Generator) -> Iterator[Tensor]:
-    """Numbers rearranged, in the mildest way first: of square matrices P D x D P, of a permutation
-    P (not of triangular ones) and of signs D where both occur, by which symmetric, definite and
-    orthogonal ones stay what they are; slices along the first dimension, so that a row of a batch
-    stays together; slices along every dimension; all nonzero elements, and their signs too."""
+    """Yield rearrangements, the mildest first: for square matrices P D x D P, with a permutation P
+    (not for triangular ones) and signs D if both signs occur, which keeps matrices symmetric,
+    definite or orthogonal; permuted slices along the first dimension, so that a row of a batch
+    stays together; permuted slices along every dimension; all nonzero elements, and then their
+    signs too."""
     square = is_square(x)
     if square:
         triangular, real = torch.equal(x, x.tril()) or torch.equal(x, x.triu()), _real(x)
@@ -155,7 +154,7 @@ def _moves(x: Tensor, source: torch.Generator) -> Iterator[Tensor]:
                 signs = signed(real.reshape(-1, real.shape[-1])[0], source).sign()
                 moved = moved * (signs[:, None] * signs)
             yield moved
-        # What computing with symmetric, skew or Hermitian ones leaves
+        # Symmetric, skew or Hermitian, up to rounding
         size = float(x.abs().max()) * NEAR
         if triangular or any(float((x - sign * x.mH).abs().max()) <= size for sign in (1, -1)):
             return
@@ -174,7 +173,7 @@ def _moves(x: Tensor, source: torch.Generator) -> Iterator[Tensor]:
 
 
 def _cycle(n: int, source: torch.Generator) -> Tensor:
-    """A random order of n places that leaves none where it is."""
+    """Return a random permutation of n elements without fixed points."""
     order = torch.randperm(n, generator=source)
     places = torch.empty_like(order)
     places[order] = order.roll(1)
@@ -182,8 +181,8 @@ def _cycle(n: int, source: torch.Generator) -> Tensor:
 
 
 def stretched(x: Tensor, size: float, source: torch.Generator) -> Tensor:
-    """Every element times 1 ± up to 1.4 `size`: zeros and signs stay, of square matrices symmetry
-    and definiteness."""
+    """Return x with every element multiplied by 1 ± up to 1.4 `size`: zeros and signs stay, and
+    square matrices stay symmetric or definite."""
     if is_square(x):
         factor = 1 + size * signed(x.real[..., 0], source)
         # A congruence: definite stays definite, triangular triangular
@@ -194,7 +193,7 @@ def stretched(x: Tensor, size: float, source: torch.Generator) -> Tensor:
 
 
 def inside(argument: Argument, moved: Tensor) -> Tensor:
-    """Elements that would leave the domain stay where they are."""
+    """Return the moved elements, or the original ones where the moved ones leave the domain."""
     if argument.domain is None:
         return moved
     low, high = argument.domain
@@ -202,8 +201,8 @@ def inside(argument: Argument, moved: Tensor) -> Tensor:
 
 
 def _exchanged(x: Tensor, source: torch.Generator) -> Tensor:
-    """Where both signs occur, the signs of all nonzero elements in another order: moved on, by one
-    place where more leaves them as they are."""
+    """Return x with the signs of its nonzero elements rotated by a random number of places, or by
+    one where that does not change them."""
     if x.is_complex() or is_square(x):
         return x
     held, other = x != 0, x.clone()
@@ -214,27 +213,28 @@ def _exchanged(x: Tensor, source: torch.Generator) -> Tensor:
 
 
 def is_square(x: Tensor) -> bool:
-    """Is x a batch of square matrices? Then its numbers may belong together."""
+    """Return whether x is a batch of square matrices, whose numbers may belong together."""
     return x.dim() >= 2 and x.shape[-1] == x.shape[-2] > 1 and x.layout == torch.strided
 
 
 def looks_symmetric(x: Tensor) -> bool:
-    """Is x a batch of square matrices, each bitwise its own (conjugate) transpose?"""
+    """Return whether x is a batch of square matrices, each bitwise its own (conjugate)
+    transpose."""
     return is_square(x) and bool((x == x.mH).all())
 
 
-# ---- Another point of the same kind: other values of the same sizes, without a draw and without
-# a call
-# Bytes in front of a tensor: as well aligned as torch's own, and not where one begins that was
-# allocated by itself
+# ---- Another point of the same kind: values of the same sizes, made without random draws and
+# without calls
+# Bytes before a tensor: aligned like torch's own tensors, and at an address where no separately
+# allocated tensor begins
 CLEAR = 512
-STRETCH = 1.01  # so that a tensor of equal numbers moves too, and one number alone
+STRETCH = 1.01  # so that a single number, or a tensor of equal numbers, moves too
 NEAR_ZERO = 0.01  # for a tensor that is zero throughout
 
 
 def elsewhere(argument: Argument) -> Tensor:
-    """A differentiable input with its elements moved on by one place and stretched, inside its
-    domain. Symmetric matrices are stretched only."""
+    """Return a differentiable input with its elements rotated by one place and stretched, inside
+    its domain. Symmetric matrices are only stretched."""
     x = argument.value.detach()
     moved: Tensor = (x if argument.symmetric else x.reshape(-1).roll(1).reshape(x.shape)) * STRETCH
     moved = moved if moved.any() else moved + NEAR_ZERO
@@ -245,24 +245,24 @@ def elsewhere(argument: Argument) -> Tensor:
 
 
 def leaf_elsewhere(argument: Argument, like: Tensor) -> Tensor:
-    """The same as a leaf that requires grad, with the strides of another one, at an address where
-    no tensor of an earlier call began: what a function keeps by address it keeps anew."""
+    """Return `elsewhere` as a leaf that requires grad, with the strides of `like`, at an address
+    where no tensor of an earlier call began, so that a cache keyed by address does not match."""
     x = elsewhere(argument)
     if type(x) is not Tensor or x.device.type != "cpu" or not x.numel() or not like.is_contiguous():
         return x.requires_grad_()
     memory = torch.empty(CLEAR + x.numel() * x.element_size(), dtype=torch.uint8)
-    # A storage of its own, which begins there
+    # A storage that begins at that address
     leaf = torch.frombuffer(memory.numpy(), dtype=x.dtype, count=x.numel(), offset=CLEAR)
     return leaf.as_strided(x.shape, like.stride()).detach().copy_(x).requires_grad_()
 
 
-# ---- Plain numbers among the arguments (a scale, a slope), other ones of the same kind:
-# for a backward that is right for one of them only
-BOLD = 1.37  # times each number: no ratio that a formula has by itself
-# An error of 3 % is far above every tolerance, and a solver whose step or damping is that far off
+# ---- Other values of plain numbers among the arguments (a scale, a slope), for a backward that is
+# right for one of them only
+BOLD = 1.37  # factor of each number: not a ratio that occurs in formulas
+# An error of 3 % is far above every tolerance, and a solver whose step or damping changes by that
 # still converges
 MILD = 1.03
-TINY = 1e-3  # below: an eps, or a solver's tolerance, which is never tightened
+TINY = 1e-3  # smaller numbers may be an eps, or a solver's tolerance, and are never made smaller
 
 
 def with_other_numbers(
@@ -272,15 +272,16 @@ def with_other_numbers(
     whole: Collection[str] = (),
     only: str | None = None,
 ) -> tuple[Subject, Mapping[str, str]] | None:
-    """The function at these arguments with other numbers, `size` times as large, and "k = 0.685
-    instead of 0.5" for each value, by name, that was varied; None where there is none. `whole`: the
-    names of whole numbers that are reals to forward; `only`: this name alone.
+    """Return the function at these arguments with plain numbers `size` times as large, and a text
+    such as "k = 0.685 instead of 0.5" for each varied value, by name; None where there is no such
+    number. `whole`: the names of integers that forward treats as reals; `only`: vary this name
+    alone.
 
-    Numbers between 0 and 1 stay there (a probability, a momentum): all others but tiny ones are
-    then divided too, so that they keep their order.
+    Numbers between 0 and 1 stay there (a probability, a momentum). If multiplying would take one
+    above 1, all numbers that are not tiny are divided instead, so that they keep their order.
     """
     settings, target, plain = subject.case.settings, subject.target, _plain(subject, arguments)
-    # What a module is built with
+    # The arguments that a module is built with
     init: Mapping[str, Any] = subject.case.init or {} if target.kind == "module" else {}
     init = init if any(type(number) is float for number in pytree.tree_leaves(init)) else {}
 
@@ -295,7 +296,7 @@ def with_other_numbers(
     )
 
     def other(name: str, value: Any) -> Any:
-        """A value with other numbers in it, as short as somebody would write them."""
+        """Return a value with its numbers replaced, rounded to a few digits."""
 
         def moved(number: Any) -> Any:
             if not takes(name, number) or type(number) is int:
@@ -320,7 +321,7 @@ def with_other_numbers(
                 {name: parameter.shape for name, parameter in each.subject.named_parameters()}
                 for each in (new, target)
             )
-            if mine == theirs:  # else its class has other parameters then
+            if mine == theirs:  # otherwise these numbers determine the parameters' shapes
                 target, plain, moved = new, {**plain, **init}, moved | built
     words = {
         name: f"{name} = {value!r} instead of {plain[name]!r}"
@@ -341,14 +342,14 @@ def with_other_numbers(
 
 
 def names_of_whole(subject: Subject, arguments: Sequence[Argument]) -> tuple[str, ...]:
-    """The names of positive whole numbers among the arguments."""
+    """Return the names of positive integers among the arguments."""
     plain = _plain(subject, arguments).items()
     return tuple(name for name, value in plain if type(value) is int and value > 0)
 
 
 def _plain(subject: Subject, arguments: Sequence[Argument]) -> dict[str, Any]:
-    """The values among the arguments, by name, that may be numbers. A tensor without dimensions
-    counts as one where it is as it was given."""
+    """Return the plain values among the arguments, by name. A tensor without dimensions counts as a
+    number if it is unchanged from the subject's."""
     found = dict[str, Any]()
     for a, b in zip(subject.arguments, arguments, strict=True):
         x = a.value

@@ -1,6 +1,6 @@
-"""The base call of a subject, which others are compared with: one forward and one backward,
-watched, each made once; and calls with poisoned memory, which tell whether a result depends on
-memory that nobody wrote, or a call writes beside its tensors."""
+"""The base call of a subject, which others are compared with: one observed forward and backward,
+each made once; and calls with poisoned memory, which show whether a result depends on uninitialised
+memory, or a call writes outside its tensors."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ from gradverify.torch_private import (
     without_modes,
 )
 
-# ---- What backward must leave as it found it: the arguments, the outputs, a module's buffers,
-# the tensors that forward saved
+# ---- Tensors that backward must not change: the arguments, the outputs, a module's buffers, the
+# tensors that forward saved
 Saves = Mapping[Any, Tensors]
 Kind = Literal["argument", "output", "buffer", "saved"]
 
 
 class Held(NamedTuple):
-    """One such tensor. `place`: of an output, among all outputs."""
+    """A tensor that backward must not change. `place`: the index of an output among all outputs."""
 
     kind: Kind
     name: str
@@ -88,23 +88,23 @@ class Held(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A tensor that was changed, and how its first changed element did (None where it is
-    complex)."""
+    """A tensor that was changed, and the change of its first changed element (None for a complex
+    tensor)."""
 
     held: Held
     change: Change | None
 
 
 class Custody(Snapshot):
-    """The tensors of one graph, remembered by value. Memory that two of them share is told under
-    the first one's name."""
+    """The tensors of one graph, remembered by value. A change of memory that several tensors share
+    is reported for the first of them."""
 
     def __init__(self, held: Sequence[Held]) -> None:
         super().__init__([each.tensor for each in held])
         self._held = tuple(held)
 
     def broken(self) -> tuple[Written, ...]:
-        """What was changed since."""
+        """Return the tensors that were changed since."""
         found: list[Written] = []
         for i in self.changed():
             held = self._held[i]
@@ -113,16 +113,16 @@ class Custody(Snapshot):
         return tuple(found)
 
 
-def given_back(subject: Subject, graph: Graph) -> tuple[str, ...]:
-    """The arguments whose memory a forward gave back."""
+def freed_arguments(subject: Subject, graph: Graph) -> tuple[str, ...]:
+    """Return the names of the arguments whose memory a forward freed."""
     return tuple(
         argument.name for argument, now in _tensors(subject, graph) if freed(now, argument.value)
     )
 
 
 def held(subject: Subject, graph: Graph, saved: Saves) -> list[Held]:
-    """The tensors of one forward whose numbers can be read. `saved`: what each custom node
-    saved."""
+    """Return the tensors of one forward whose numbers can be read. `saved`: the tensors that each
+    custom node saved."""
     found = [Held("argument", name, value) for name, value in arguments(subject, graph)]
     outputs = enumerate(graph.outputs)
     found += [Held("output", f"y{n}", y, n) for n, y in outputs if isinstance(y, Tensor)]
@@ -135,7 +135,7 @@ def held(subject: Subject, graph: Graph, saved: Saves) -> list[Held]:
 
 
 def arguments(subject: Subject, graph: Graph) -> list[Named]:
-    """The tensor arguments as the function got them, by name."""
+    """Return the tensor arguments as the function received them, by name."""
     return [(argument.name, value) for argument, value in _tensors(subject, graph)]
 
 
@@ -148,7 +148,7 @@ def _tensors(subject: Subject, graph: Graph) -> list[tuple[Argument, Tensor]]:
 
 
 def saved_tensors(nodes: Sequence[Any]) -> Saves:
-    """What each Python node saved; nothing where it can no longer be read."""
+    """Return the tensors that each Python node saved; none where they can no longer be read."""
     result: dict[Any, Tensors] = dict.fromkeys(nodes, ())
     for node in nodes:
         with suppress(RuntimeError):  # freed, or changed since
@@ -157,20 +157,20 @@ def saved_tensors(nodes: Sequence[Any]) -> Saves:
     return result
 
 
-# ---- The base call, watched: one forward and one backward from which many rules read
+# ---- Records of the base forward and backward, which many rules read
 Drawn = tuple[tuple[object, ...], tuple[object, ...]]
-# torch.func's, where these are active as a transform begins
+# Part of the error of torch.func where saved tensor hooks are active as a transform begins
 HOOKS_REFUSED = "saved tensor hooks"
 
 
 class ForwardSeen(NamedTuple):
-    """The base forward. `outputs` are all flattened ones; `checked` the places of the compared
-    ones; `detached` of floating ones without a graph; `classes` the custom Functions in the graph,
-    `nodes` their nodes (those written in C++ too), `saved` what these saved; `written` the
-    arguments that the call changed and did not return, `freed` those whose memory it gave back;
-    `packed`: how many tensors it saved, None where they cannot be counted;
-    `random`: it drew from a global generator. `left`: global state that it left changed; `drawn`:
-    what the generators would draw before and after it (`Subject.states`)."""
+    """The base forward. `outputs`: all flattened outputs; `checked`: the indices of the compared
+    outputs; `detached`: of the floating outputs without a graph; `classes`: the custom Functions in
+    the graph, `nodes`: their nodes (those written in C++ too), `saved`: the tensors that these
+    saved; `written`: the arguments that the call changed and did not return, `freed`: the arguments
+    whose memory it freed; `packed`: how many tensors it saved, None where they cannot be counted;
+    `random`: whether it drew from a global generator. `left`: global state that it left changed;
+    `drawn`: what the generators would draw before and after it (`Subject.states`)."""
 
     graph: Graph
     checked: tuple[int, ...]
@@ -195,11 +195,11 @@ class ForwardSeen(NamedTuple):
 
 
 class BackwardSeen(NamedTuple):
-    """The base backward, for a dense random cotangent. `direct`: the base graph itself gave the
-    gradients; `error`: what it raised;
+    """The base backward, for a dense random cotangent. `direct`: whether the base graph itself gave
+    the gradients; `error`: what it raised;
     `damaged`: (output, flat index, before, after) of a cotangent that backward wrote to; `written`:
-    what else it changed, which was put back;
-    `unpacked`: how many saved tensors it asked for. `left`, `drawn`: as of a forward."""
+    other tensors that it changed, which were restored;
+    `unpacked`: how many saved tensors it unpacked. `left`, `drawn`: as in ForwardSeen."""
 
     cotangents: Tensors
     gradients: Gradients
@@ -214,10 +214,10 @@ class BackwardSeen(NamedTuple):
 
 
 class Saved:
-    """Counts the tensors that forward packs for backward, and those that backward unpacks.
-    `tensors`: the packed ones, whosoever packed them.
-    `refused`: the function does not run while they are counted (torch.func's grad, vjp, jacrev and
-    hessian)."""
+    """Counter of the tensors that forward packs for backward, and that backward unpacks.
+    `tensors`: all packed tensors, of torch's own operations too.
+    `refused`: whether the function does not run while they are counted (torch.func's grad, vjp,
+    jacrev and hessian)."""
 
     def __init__(self) -> None:
         self.refused = False
@@ -234,7 +234,7 @@ class Saved:
 
 
 def _compared(outputs: Sequence[Any], wanted: Sequence[int] | None) -> tuple[int, ...]:
-    """The places of the outputs that are compared, of those that are `wanted`, None for all."""
+    """Return the indices of the outputs that are compared, out of `wanted` (None: all)."""
     return tuple(
         place
         for place, y in enumerate(outputs)
@@ -243,15 +243,15 @@ def _compared(outputs: Sequence[Any], wanted: Sequence[int] | None) -> tuple[int
 
 
 def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved) -> ForwardSeen:
-    """One forward: what it returns, writes, packs and leaves in the graph. `wanted`: the outputs
-    the spec asks for, None for all.
+    """Run one forward; record what it returns, writes, packs and leaves in the graph. `wanted`: the
+    indices of the outputs that the spec selects, None for all.
 
     Raises UserCodeError (GV002).
     """
 
     def counted(leaves: list[Tensor]) -> Graph:
-        """A forward whose saved tensors are counted, where it lets us. Only the last one counts:
-        its graph is the one that is kept."""
+        """Run a forward and count its saved tensors where it runs under the hooks. The counts are
+        of the last call, whose graph is kept."""
         saved.tensors, saved.unpacked = [], 0
         if not saved.refused:
             with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
@@ -280,7 +280,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     numeric = [place for place, output in enumerate(outputs) if comparable(output)]
     nodes, unpacked = function_nodes([outputs[place] for place in numeric]), saved.unpacked
     of_nodes = saved_tensors(nodes)
-    saved.unpacked = unpacked  # looking at them does not count
+    saved.unpacked = unpacked  # reading them here does not count
     # An argument that is returned was written in place on purpose
     written = (
         Written(Held("argument", argument.name, now), change(argument.value, now))
@@ -298,7 +298,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
         nodes,
         of_nodes,
         tuple(written) if subject.writes else (),
-        given_back(subject, graph),
+        freed_arguments(subject, graph),
         None if saved.refused else len(saved.tensors),
         drawn[0] != drawn[1],
         tuple(left),
@@ -306,23 +306,24 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     )
 
 
-# ---- The base call of a subject, which others are compared with: one forward and one backward,
-# watched, each made once
+# ---- The base call of a subject, which others are compared with: one observed forward and
+# backward, each made once
 STEP = 1e-3  # of each element's size: a detached output that moves depends on the inputs
 REPEATS = 2  # further backwards of the base graph
 STEADY = 5e-2  # of the largest gradient: more is not the rounding of any dtype
 
 
 class BaseCall:
-    """Measured lazily, once. Properties raise UserCodeError where the user's code raises."""
+    """The base call of a subject. Properties are measured once, when first read, and raise
+    UserCodeError where the user's code raises."""
 
     def __init__(
         self,
         subject: Subject,
         differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable,
     ) -> None:
-        """`differentiate` makes the function whose gradients are looked at; another one than the
-        subject's own is damaged on purpose."""
+        """`differentiate` makes the function whose gradients are examined: the subject's own, or
+        one damaged on purpose."""
         self.subject, self.inputs = subject, subject.differentiable
         self.name_of = subject.name_of
         self._differentiate = differentiate
@@ -335,35 +336,34 @@ class BaseCall:
 
     @cached_property
     def empty(self) -> bool:
-        """Did the spec ask for a zero size?"""
+        """Whether a tensor argument has no elements."""
         return any(a.value.numel() == 0 for a in self.subject.tensors)
 
     @cached_property
     def memory(self) -> Memory:
-        """What calls with poisoned memory show, the first of which is the first call of all where
-        this is asked first. Raises UserCodeError where forward raises."""
+        """The findings of calls with poisoned memory. Read before any other property, its first
+        call is the first call of the check. Raises UserCodeError where forward raises."""
         return measured(self)
 
     @property
     def poisoned(self) -> Memory:
-        """The same as far as it was asked for."""
+        """`memory` if it was measured, an empty result otherwise."""
         return vars(self).get("memory") or Memory(from_the_start=True)
 
     @property
     def damaging(self) -> bool:
-        """Was it seen to write into memory that is not its own? Then it is not to be called any
-        more."""
-        return self.poisoned.beside is not None
+        """Whether a call wrote out of bounds, so that the function must not be called again."""
+        return self.poisoned.out_of_bounds is not None
 
     @cached_property
     def forward(self) -> ForwardSeen:
-        """One forward, watched."""
+        """The base forward, observed."""
         return observe_forward(self.subject, self.settings.outputs, self._saved)
 
     @cached_property
     def moving(self) -> tuple[int, ...]:
-        """The outputs without a graph that the spec names under `outputs`, and that move with the
-        inputs nevertheless."""
+        """The indices of outputs without a graph that the spec lists under `outputs` and whose
+        values depend on the inputs."""
         outputs, wanted = self.forward.outputs, self.settings.outputs or ()
         named = [place for place in self.forward.detached if place in wanted]
         if not named:
@@ -381,30 +381,30 @@ class BaseCall:
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The checked outputs at the point: copies, as a backward may free or write what forward
+        """Copies of the checked outputs at the point: a backward may free or overwrite what forward
         returned."""
         return copied(self.returned)
 
     @property
     def odd(self) -> str | None:
-        """Which input or output is sparse or nested, in a clause, for rules on strides, memory and
-        modes that such tensors have not."""
+        """A clause naming the input or output that is sparse or nested, for rules on strides,
+        memory and modes, which such tensors do not have; None where all are dense."""
         return self.subject.odd if self.forward else None
 
     @property
     def returned(self) -> Tensors:
-        """The checked outputs themselves, with their graph and memory."""
+        """The checked outputs as returned, with their graph and memory."""
         return tuple(self.forward.outputs[place] for place in self.forward.checked)
 
     @property
     def reseeded(self) -> Tensors:
-        """The checked outputs of one more forward at the point, whose generators start
-        elsewhere."""
+        """The checked outputs of one more forward at the point, with generators seeded
+        differently."""
         return self._elsewhere[0]
 
     @cached_property
     def _elsewhere(self) -> tuple[Tensors, tuple[object, ...]]:
-        """With what the generators would draw next."""
+        """`reseeded`, and what the generators would draw after that forward."""
         return self.poisoned.elsewhere or self.subject.seeded_elsewhere(
             lambda: (
                 tuple(y.detach() for y in self.function.values(self.subject.leaves())),
@@ -414,20 +414,21 @@ class BaseCall:
 
     @cached_property
     def fixed_by_forward(self) -> tuple[int, ...]:
-        """The generators (by place in `Subject.states`) that are in one state after a forward,
-        wherever they start: it seeds them. Called once more where it drew."""
-        asked = self.forward.random or "_elsewhere" in vars(self)
-        if not asked or not self.settings.reseed:
+        """The generators (indices into `Subject.states`) that forward seeds itself: their state
+        after it does not depend on their state before. One more call is made where forward drew."""
+        measurable = self.forward.random or "_elsewhere" in vars(self)
+        if not measurable or not self.settings.reseed:
             return ()
         return _alike_places(self.forward.drawn[1], self._elsewhere[1])
 
     @cached_property
     def fixed_by_backward(self) -> tuple[int, ...]:
-        """The same of backward, called once more where it moved one. Raises UserCodeError."""
+        """The generators that backward seeds itself; one more call is made where backward drew.
+        Raises UserCodeError."""
         before, after = self.worked.drawn
         if not self.settings.reseed or before == after:
             return ()
-        self.function.here()  # a forward that draws is not to be made elsewhere
+        self.function.here()  # a forward that draws must not run under the other seed
         again = self.subject.seeded_elsewhere(
             lambda: (self.function.vjp(self.cotangents("base")), self.subject.states())[1]
         )
@@ -435,14 +436,14 @@ class BaseCall:
 
     @property
     def draws(self) -> bool:
-        """Does the forward draw random numbers? Also where it puts the generator's state back
-        (`fork_rng`), as far as `reseeded` was asked for."""
+        """Whether forward draws random numbers; if it restores the generators' state afterwards
+        (`fork_rng`), this is noticed once `reseeded` has been measured."""
         return self.forward.random or ("_elsewhere" in vars(self) and self._draws_in_hiding)
 
     @cached_property
     def _draws_in_hiding(self) -> bool:
-        """The outputs are others where the generators start elsewhere, and come again with each of
-        the two starts."""
+        """Whether the outputs change with the seed of the generators, and are reproduced with each
+        of two seeds."""
         if alike(self.outputs, self.reseeded):
             return False
         again = self.subject.seeded_elsewhere(lambda: self.function.values(self.subject.leaves()))
@@ -451,12 +452,12 @@ class BaseCall:
         )
 
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
-        """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh
-        copies, which backward may write into."""
+        """Draw dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4].
+        Returns fresh copies, which backward may write into."""
         return copied(self._drawn_cotangents(purpose))
 
     def _drawn_cotangents(self, purpose: str) -> Tensors:
-        """Those themselves, which nobody writes into."""
+        """Return the cotangents of `cotangents` uncopied, for reading only."""
         if purpose not in self._cotangents:
             source = self.subject.generator(f"cotangent {purpose}")
             self._cotangents[purpose] = tuple(signed(output, source) for output in self.outputs)
@@ -464,16 +465,15 @@ class BaseCall:
 
     @cached_property
     def backward(self) -> BackwardSeen:
-        """One backward of the base graph for dense random cotangents, by the other ways that
-        `Differentiable` knows where that is refused: raw returns, what it wrote into, tensors
-        unpacked, what it raised."""
+        """The base backward, for dense random cotangents: of the base graph, or where that is
+        refused by the other ways of `Differentiable`."""
         subject, seen, function = self.subject, self.forward, self.function
         given, error = self.cotangents("base"), None
         before, custody = Snapshot(given), Custody(held(subject, seen.graph, seen.saved))
         gradients: Gradients = (None,) * len(seen.leaves)
         drawn: Drawn = ((), ())
         first, direct, fresh = gradients, True, subject.fresh_states(BACKWARD)
-        with self._looked_at(seen.graph, lambda: gradients) as raw:
+        with self._recorded_returns(seen.graph, lambda: gradients) as raw:
             with left_as_found(OURS), noticed() as left:
                 found = attempted(
                     subject.pull, seen.graph, self.returned, given, retain=True, way=Way.REUSED
@@ -493,7 +493,7 @@ class BaseCall:
                             "cannot be compared",
                             hint=f"return a plain tensor: {odd[1]}",
                         )
-                # Before a node is called again, which may write into what it returned
+                # Copied before a node is called again, which may overwrite what it returned
                 first = first if error else copied(gradients)
         damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
         written = custody.broken()
@@ -516,13 +516,13 @@ class BaseCall:
         )
 
     @contextmanager
-    def _looked_at(
+    def _recorded_returns(
         self, graph: Graph, earlier: Callable[[], Gradients] = tuple
     ) -> Iterator[list[RawReturn]]:
-        """Inside, what every backward of a graph's Functions returns is left in the list, beside
-        the tensors whose memory it must not return: the arguments of the call, what the ctx saved;
-        of a Function written in C++, whose ctx cannot be read, all that was packed, and the
-        gradients of an `earlier` call."""
+        """Context that records what every backward of a graph's Functions returns, together with
+        the tensors whose memory must not be returned: the arguments of the call and the saved
+        tensors of the ctx; for a Function written in C++, whose ctx cannot be read, all packed
+        tensors and the gradients of an `earlier` call."""
         own, raw = arguments(self.subject, graph), list[RawReturn]()
         if graph is self.base:
             nodes, saves, packed = self.forward.nodes, self.forward.saved, self._saved.tensors
@@ -557,15 +557,15 @@ class BaseCall:
 
     @cached_property
     def later(self) -> Graph:
-        """The graph of a further forward at the point, made when it is first asked for: after a
-        call elsewhere, by the rule on that."""
+        """The graph of a further forward at the point, made when first read: after a call at
+        another point, by the rule on calls in between."""
         return self.function.graph()
 
     @cached_property
     def repeats(self) -> tuple[Returned, ...] | None:
-        """Further backwards of the base graph for the base cotangents; None where a second one is
-        refused. Where they give other gradients, every later backward gets a graph of its own: what
-        accumulates in one graph (a buffer on ctx) is GV207's finding, and no other rule's."""
+        """The gradients of further backwards of the base graph for the base cotangents; None where
+        a second backward is refused. Where the gradients differ, every later backward gets a graph
+        of its own, so that only GV207 reports what accumulates in one graph (a buffer on ctx)."""
         if not (self.worked.direct and self.function.reusable):
             return None
         function, worked = self.function, self.worked
@@ -581,14 +581,15 @@ class BaseCall:
 
     @property
     def reusable(self) -> bool:
-        """Does the graph of the base call serve further backwards, with the same gradients?"""
+        """Whether the graph of the base call supports further backwards, with the same
+        gradients."""
         return self.repeats is not None and self.function.reusable
 
     @cached_property
     def refused(self) -> UserCodeError | None:
-        """What a second backward of one graph raises, though the first one retained it; None where
-        it runs, and where it is a forward in between that breaks it: the graph is a new one, with
-        nothing in between."""
+        """The error of a second backward of a fresh graph that the first one retained; None where
+        it runs. The two backwards follow each other directly: a forward in between, which may break
+        the base graph, is not the cause."""
         if self.repeats is not None or not self.worked.direct:
             return None
         graph, pull = tried(self.function.graph), self.function.gradients
@@ -598,8 +599,8 @@ class BaseCall:
         return again if isinstance(again, UserCodeError) else None
 
     def forget_repeats(self) -> None:
-        """Let go of what identical calls returned, once the rules on these are through: of a large
-        input that is most of what is held."""
+        """Free the results of identical calls, once the rules on these have run: with a large input
+        they take most of the memory in use."""
         measured = vars(self)
         for name in ("for_ones", "later"):
             measured.pop(name, None)
@@ -608,7 +609,7 @@ class BaseCall:
         if "backward" in measured:
             measured["backward"] = self.backward._replace(raw=())
             graph = self.function.shared
-            # It stands for the base graph too, which is let go with what was saved for it
+            # The shared graph replaces the base graph, which is freed with its saved tensors
             if graph is not None and self.reusable:
                 nodes = function_nodes(self.function.of(graph))
                 self._saved.tensors = []
@@ -619,22 +620,22 @@ class BaseCall:
             measured["memory"] = self.memory._replace(repeats=(), earliest=None)
 
     def usable(self) -> Graph:
-        """A graph for one more backward: the base graph, or that of a fresh forward. Raises
+        """Return a graph for one more backward: the base graph, or that of a fresh forward. Raises
         UserCodeError (GV002)."""
         return self.base if self.reusable else self.function.graph()
 
     @cached_property
     def for_ones(self) -> tuple[tuple[RawReturn, ...], Gradients]:
-        """What backward returns for a cotangent of ones, and what becomes of it. Raises
-        UserCodeError."""
+        """What each backward returns for cotangents of ones, and the gradients that autograd gives.
+        Raises UserCodeError."""
         graph, ones = self.usable(), list(map(torch.ones_like, self.outputs))
-        with self._looked_at(graph) as raw:
+        with self._recorded_returns(graph) as raw:
             gradients = copied(self.function.gradients(graph, ones, retain=True))
         return tuple(raw), gradients
 
     @cached_property
     def inner_writes(self) -> tuple[Wrote, ...]:
-        """What the Functions inside a callable or module write into their own arguments, seen in
+        """Writes of the Functions inside a callable or module into their own arguments, observed in
         one more forward."""
         inner = [cls for cls in self.forward.classes if cls is not self.subject.target.subject]
         if not inner:
@@ -645,7 +646,7 @@ class BaseCall:
 
 
 def _steady(first: Gradients, again: Gradients) -> bool:
-    """Are these the same gradients, up to rounding?"""
+    """Return whether two calls gave the same gradients, up to rounding."""
     return all(
         a is None
         or b is None
@@ -657,13 +658,14 @@ def _steady(first: Gradients, again: Gradients) -> bool:
 
 
 def _alike_places(a: Sequence[object], b: Sequence[object]) -> tuple[int, ...]:
+    """Return the indices at which two sequences hold equal elements."""
     return tuple(
         place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one == other
     )
 
 
-# ---- Memory that nobody wrote shows: what torch hands out unwritten is filled, and what lies
-# beside a tensor is known
+# ---- Poisoned memory: uninitialised memory that torch hands out is filled with known values, and
+# tensors lie between guard bytes
 UNWRITTEN = frozenset(
     f"aten::{name}"
     for name in (
@@ -676,26 +678,26 @@ UNWRITTEN = frozenset(
     )
 )
 RESIZE = frozenset(("aten::resize_", "aten::resize_as_"))
-# Bytes before or behind a tensor: more than a tile's tail is off, and no alignment changes
+# Bytes before and after a tensor: more than the tail of a tile overruns, and no change of alignment
 GUARD = 512
-MOST = 1 << 26  # bytes of all guarded tensors of a call; what comes later is filled only
-LOUD = 255  # of a byte: NaN in every floating dtype, -1 in signed integers
-LARGE_BYTE = 0x47  # of a byte beside a tensor: a number in every floating dtype
-# The lowest byte of the NaN beside a tensor, and how many others: a kernel that reads beside one
-# tensor and writes beside another carries it along
+MOST = 1 << 26  # bytes of all guarded tensors of a call; later ones are filled only
+LOUD = 255  # value of a byte: NaN in every floating dtype, -1 in signed integers
+LARGE_BYTE = 0x47  # value of a guard byte: a large number in every floating dtype
+# The lowest byte of the NaN in guards, and how many different ones there are, so that a kernel that
+# copies the guard of one tensor into that of another is noticed
 PAYLOADS = 0x81, 126
 
 
-class Beside(NamedTuple):
-    """A write that missed its tensor: which one, the first element changed beyond its end (or
-    before its start, negative)."""
+class OutOfBounds(NamedTuple):
+    """A write outside a tensor: its name, and the first element changed beyond its end (or before
+    its start, negative)."""
 
     tensor: str
     element: int
 
 
 class _Room(NamedTuple):
-    """The bytes of a guarded tensor, those of `guard` before and behind its own."""
+    """The bytes of a guarded tensor, with those of `guard` before and after its own."""
 
     name: str
     memory: Tensor
@@ -704,12 +706,12 @@ class _Room(NamedTuple):
 
 
 class Poisoned(Exchanged):
-    """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 1
-    (0 where there is no sign) and False.
+    """Mode in which uninitialised memory holds NaN, -1 and True (`loud`), or large numbers of both
+    signs, 1 (0 in unsigned dtypes) and False.
 
-    Arguments and the results of operations lie between guard elements where there are `guards`, and
-    where the arguments are `sliced`, theirs lie within their storage, as those of a slice do.
-    `handed_out`: did it hand out unwritten memory?
+    With `guards`, arguments and the results of operations lie between guard bytes; with `sliced`,
+    the guards of arguments lie within their storage, as if the arguments were slices.
+    `handed_out`: whether uninitialised memory was handed out.
     """
 
     kernel = staticmethod(kernel)
@@ -738,7 +740,8 @@ class Poisoned(Exchanged):
         name = str(func).removesuffix(".default").partition(".")[2] or str(func)
 
         def moved(y: Any) -> Any:
-            """A fresh result, moved between guard elements where its memory is all its own."""
+            """Move a fresh result between guard bytes, if it shares its memory with no other
+            tensor."""
             is_own = (
                 type(y) is Tensor
                 and _has_memory(y)
@@ -752,17 +755,17 @@ class Poisoned(Exchanged):
         return pytree.tree_map(moved, returned)
 
     def guarded(self, x: Tensor, name: str) -> Tensor:
-        """A copy of an argument, laid out as it is, between guard elements."""
+        """Return a copy of an argument in the same layout, between guard bytes."""
         return self._placed(x, name, self._start)
 
     def _placed(self, x: Tensor, name: str, start: int = 0) -> Tensor:
-        """A copy between guard elements, which begins `start` bytes into its storage. Where that is
-        0 they lie outside of the storage, as what allocates a tensor may count on."""
+        """Return a copy between guard bytes that begins `start` bytes into its storage. With 0 the
+        guards lie outside of the storage, as code that allocated the tensor itself may assume."""
         if not self._guards or not _has_memory(x):
             return x
         own, numbers = _memory(x), x.is_floating_point() or x.is_complex()
-        # Bytes that stay what they are: NaN of another payload for each tensor, or a large number;
-        # -1 or 0 in integers
+        # Guards are checked for changes: NaN with another payload for each tensor, or a large
+        # number; -1 or 0 in integers
         guard = own.new_full((GUARD,), LOUD if self._loud else LARGE_BYTE * numbers)
         size = x.element_size() // (2 if x.is_complex() else 1)
         if self._loud and numbers and size > 1:
@@ -777,13 +780,13 @@ class Poisoned(Exchanged):
 
     @contextmanager
     def numpys(self) -> Iterator[None]:
-        """Inside, what `numpy.empty` and `numpy.empty_like` give is filled too."""
+        """Context in which the results of `numpy.empty` and `numpy.empty_like` are filled too."""
         originals = {name: getattr(np, name) for name in ("empty", "empty_like")}
 
         def filled(made: Callable[..., Any], *args: Any, **named: Any) -> Any:
             array = made(*args, **named)
             if type(array) is np.ndarray and array.dtype.kind in "fciub" and array.size:
-                with suppress(TypeError), without_modes():  # a type that torch has not
+                with suppress(TypeError), without_modes():  # a dtype that torch does not have
                     self._fill(torch.from_numpy(array.ravel(order="K")), 0)
             return array
 
@@ -795,17 +798,17 @@ class Poisoned(Exchanged):
             for name, made in originals.items():
                 setattr(np, name, made)
 
-    def beside(self) -> Beside | None:
-        """The first guard element that was changed."""
+    def out_of_bounds(self) -> OutOfBounds | None:
+        """Return the first write into a guard."""
         for room in self._rooms.values():
             before, behind = (
                 (part != room.guard).nonzero()
                 for part in (room.memory[:GUARD], room.memory[-GUARD:])
             )
             if len(behind):
-                return Beside(room.name, int(behind[0]) // room.element + 1)
+                return OutOfBounds(room.name, int(behind[0]) // room.element + 1)
             if len(before):
-                return Beside(room.name, (int(before[-1]) - GUARD) // room.element)
+                return OutOfBounds(room.name, (int(before[-1]) - GUARD) // room.element)
         return None
 
     def _fill(self, x: Any, start: int) -> None:
@@ -828,7 +831,7 @@ LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in UNITS}
 
 
 def _has_memory(x: Tensor) -> bool:
-    """Is it a dense tensor of numbers that lies in memory?"""
+    """Return whether a tensor is a dense one of numbers with memory of its own."""
     return (
         type(x) in (Tensor, torch.nn.Parameter)
         and x.layout is torch.strided
@@ -843,20 +846,20 @@ def _bytes_of(x: Tensor) -> int:
 
 
 def _memory(x: Tensor) -> Tensor:
-    """All bytes of the storage."""
+    """Return all bytes of a tensor's storage."""
     return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
 
 
-# ---- Does a result depend on memory that nobody wrote, or a call write beside its tensors?
-ROUNDINGS = 2.0**10  # roundings by which two calls in the same way may differ, as atomic adds do
+# ---- Whether a result depends on uninitialised memory, or a call writes outside its tensors
+ROUNDINGS = 2.0**10  # roundings by which two equal calls may differ, as atomic adds do
 
 
 @dataclass
 class Probe:
-    """One forward, and as far as it came one backward, with poisoned memory.
+    """One forward, and one backward if it was reached, with poisoned memory.
 
-    `graph`: of the forward; `states`: what the generators would draw after it; `places`: of the
-    compared outputs among all. `error`: what it raised.
+    `graph`: of the forward; `states`: what the generators would draw after it; `places`: the
+    indices of the compared outputs among all. `error`: what the call raised.
     """
 
     mode: Poisoned
@@ -869,15 +872,17 @@ class Probe:
 
     @property
     def results(self) -> tuple[Tensor | None, ...]:
-        """What it gave."""
+        """The outputs and gradients."""
         return (*self.outputs, *(self.gradients or ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Depends:
-    """What the filling of unwritten memory changes: an output (by its place among all) or the
-    gradient of an input; how many of its real numbers, the first of them, and what it is with NaN
-    and with large numbers. `raised`: in the place of all that, what one of the two raises."""
+    """A result that depends on how uninitialised memory is filled: an `output` (its index among
+    all) or the gradient of an `input`; `count`: how many of its `size` real numbers change; `first`
+    and `numbers`: the index of the first such number, and its values for the NaN filling and for
+    that of large numbers. `raised`: instead of all these, the error that one of the fillings
+    causes."""
 
     tensor: Tensor
     output: int | None = None
@@ -890,15 +895,15 @@ class Depends:
 
 
 class Memory(NamedTuple):
-    """What poisoned calls show: a write that missed, in forward or in `backward`; what depends on
-    unwritten memory, of which some was `allocated`. Where nothing is wrong with them they count as
-    calls like others: `repeats` are their gradients for the base cotangents; `elsewhere` the
-    outputs of a call whose generators started elsewhere, and what they would draw after it;
-    `earliest` the outputs of the first call of all, where they differ from those after it.
-    `from_the_start`: are results others, or was it not tried, where arguments are slices of larger
-    tensors? (something reads an argument's storage from its start)"""
+    """Findings of poisoned calls: a write out of bounds, in forward or in `backward`; `depends`:
+    results that depend on uninitialised memory; `allocated`: whether any was handed out. Calls
+    without findings are used as repetitions: `repeats` are their gradients for the base cotangents;
+    `elsewhere` the outputs of a call with generators seeded differently, and what these would draw
+    after it; `earliest` the outputs of the first call of the check, where all later ones differ.
+    `from_the_start`: whether results change, or the case was not tried, where arguments are slices
+    of larger tensors (as code does that reads an argument's storage from its start)."""
 
-    beside: Beside | None = None
+    out_of_bounds: OutOfBounds | None = None
     backward: bool = False
     depends: tuple[Depends, ...] = ()
     allocated: bool = False
@@ -909,20 +914,21 @@ class Memory(NamedTuple):
 
 
 def measured(base: BaseCall) -> Memory:
-    """The poisoned calls of a base call. Raises UserCodeError where forward raises.
+    """Make the poisoned calls of a base call. Raises UserCodeError where forward raises.
 
-    The first call of a check is one with guard elements around its inputs, cotangents and results
-    of operations, and NaN in all memory that is handed out unwritten. Where it got such memory, or
-    differs from the base call, another one follows with large numbers there. Only where these two
-    differ, each is made twice more: what then depends on the filling alone was left unwritten.
+    The first call of a check has guard bytes around its inputs, cotangents and results of
+    operations, and NaN in all uninitialised memory that is handed out. If there was such memory, or
+    the results differ from the base call's, a second call follows with large numbers in that
+    memory. Only if the two differ, each is repeated twice: results that then depend on the filling
+    alone depend on uninitialised memory.
     """
     subject, raised = base.subject, None
     unit = max((UNITS[x.dtype] for x in subject.inputs), default=0.0)
-    pulls = False  # the base call is known, and there is something to pull back
+    pulls = False  # whether the base call is known and has outputs to pull back
     guards = sliced = True
 
     def called(loud: bool) -> Probe:
-        """A forward."""
+        """Run a forward with poisoned memory."""
         mode = Poisoned(loud, guards, sliced)
         probe = Probe(mode)
         leaves = [
@@ -946,7 +952,7 @@ def measured(base: BaseCall) -> Memory:
         return probe
 
     def pulled(probe: Probe) -> Probe:
-        """With the backward of its graph."""
+        """Run the backward of a probe's graph."""
         if probe.graph is None or not pulls:
             return probe
         given = [probe.mode.guarded(v, "grad_output") for v in base.cotangents("base")]
@@ -962,8 +968,8 @@ def measured(base: BaseCall) -> Memory:
         return not (some.error or others.error) and close(some.results, others.results, unit)
 
     first, writes = called(True), subject.writes
-    if beside := first.mode.beside():
-        return Memory(beside)
+    if written := first.mode.out_of_bounds():
+        return Memory(written)
     seen = attempted(lambda: (base.forward, base.outputs))
     if isinstance(seen, UserCodeError):
         if not first.mode.handed_out:
@@ -971,23 +977,23 @@ def measured(base: BaseCall) -> Memory:
         raised = seen
     else:
         forward, outputs = seen
-        # A backward of torch's own writes all it returns
+        # Backwards of torch itself initialise all that they return
         pulls = bool(
             forward.checked
             and (forward.nodes or first.mode.handed_out)
             and all(bool(y.isfinite().all()) for y in outputs)
         )
-        if subject.writes != writes:  # into its inputs: from now on it gets clones
+        if subject.writes != writes:  # the function writes into its inputs, and now gets clones
             first = called(True)
-    if pulls and (beside := pulled(first).mode.beside()):
-        return Memory(beside, backward=True)
+    if pulls and (written := pulled(first).mode.out_of_bounds()):
+        return Memory(written, backward=True)
     random, from_the_start = raised is None and base.forward.random, False
     gradients = base.backward.gradients if pulls else ()
     own = gradients if _can_be_compared(gradients) else ()
 
     def as_base(probe: Probe) -> bool:
-        """Does it give what the base call gives? (of what draws, of which the generators started
-        elsewhere, are all finite?)"""
+        """Return whether a probe has the results of the base call (for a function that draws, whose
+        generators were seeded differently: whether they are finite)."""
         if probe.error:
             return probe.graph is not None and base.backward.error is not None
         if random:
@@ -1003,24 +1009,24 @@ def measured(base: BaseCall) -> Memory:
             sliced = True
             second = pulled(called(True))
             sliced = False
-            # Another first call differs from all others, however its arguments are placed
+            # If both sliced calls agree, the first one differed by its arguments' place in memory,
+            # and not by being the first
             if bool(first.error and second.error) or agree(first, second):
                 first, from_the_start = apart, True
     if raised is None and first.error and not as_base(first):
-        # As what gives its memory back refuses, which lies within another one's
+        # Code that frees its arguments refuses memory within that of another tensor
         guards, from_the_start = False, True
         first = pulled(called(True))
     allocated = first.mode.handed_out
-    # Is another filling to be tried?
     doubtful = bool(raised or first.error or allocated) or not as_base(first)
     quiet = pulled(called(False)) if doubtful else None
     if quiet is not None and not agree(first, quiet):
-        # In an order in which no counter of calls that comes round keeps step with the filling
+        # In an order that no periodic function of the number of calls follows
         loud = [pulled(called(True)) for _ in range(2)]
         quiets = [quiet, pulled(called(False))]
         depending = depends(loud, quiets, unit)
         if any(each.raised is None and not isnan(each.numbers[0]) for each in depending):
-            # Without NaN it may be chance, of a function that draws
+            # A difference without NaN may be chance, in a function that draws
             for again in (True, True, False, True, False, False, True, False):
                 (loud if again else quiets).append(pulled(called(again)))
             depending = depends(loud, quiets, unit)
@@ -1045,7 +1051,7 @@ def measured(base: BaseCall) -> Memory:
     if not all(close(each, gradients, unit) for each in calls) and agree(
         pulled(called(True)), first
     ):
-        return found  # their way makes them others, and not their number
+        return found  # the gradients depend on the filling or guards, not on the number of calls
     return found._replace(
         repeats=tuple(
             each for each in calls if alike(each, gradients) or not close(each, gradients, unit)
@@ -1054,13 +1060,14 @@ def measured(base: BaseCall) -> Memory:
 
 
 def _can_be_compared(gradients: Gradients) -> bool:
-    """Are they all plain tensors? Others are for the rules on what backward returns."""
+    """Return whether all gradients are plain tensors; other ones are left to the rules on what
+    backward returns."""
     return all(gradient is None or is_plain(gradient) for gradient in gradients)
 
 
 def depends(loud: Sequence[Probe], quiet: Sequence[Probe], unit: float) -> tuple[Depends, ...]:
-    """What depends on the filling alone: equal in all calls with one, and another one in those with
-    the other."""
+    """Return the results that depend on the filling alone: equal in all calls with one filling, and
+    different between the two."""
     errors = [probe.error for probe in (*loud, *quiet) if probe.error]
     raised = [{bool(probe.error) for probe in both} for both in (loud, quiet)]
     if raised in ([{True}, {False}], [{False}, {True}]):
@@ -1080,7 +1087,7 @@ def depends(loud: Sequence[Probe], quiet: Sequence[Probe], unit: float) -> tuple
 
 
 def _apart(at: Depends, other: Tensor, unit: float) -> list[Depends]:
-    """What is clearly another number in its tensor than in the other."""
+    """Return the elements of `at.tensor` that differ from `other` by more than rounding."""
     if at.tensor.shape != other.shape:
         return []
     a, b = flat_real(at.tensor), flat_real(other)
@@ -1102,7 +1109,8 @@ def _apart(at: Depends, other: Tensor, unit: float) -> list[Depends]:
 
 
 def close(some: Sequence[Tensor | None], others: Sequence[Tensor | None], unit: float) -> bool:
-    """Do two calls give the same, but for what a sum in another order does?"""
+    """Return whether two calls give the same results, up to the rounding of sums in another
+    order."""
     return alike(some, others) or (
         len(some) == len(others)
         and all(

@@ -1,5 +1,4 @@
-"""Standard damage to analytic gradients, done between a right backward and whoever looks at its
-gradients."""
+"""Standard damage to analytic gradients, applied to the results of a correct backward."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from gradverify.subject.differentiable import Differentiable, Gradients, Graph
 from gradverify.subject.snapshot import copied
 from gradverify.subject.subject import Cotangents, Subject, Tensors, as_leaves
 
-TILE = 16  # elements: the smallest tile that kernels for whole tensors walk in
+TILE = 16  # elements: the smallest tile that kernels for whole tensors use
 FLAT = 2.0**10  # roundoffs of a gradient's largest element: a mean below it is rounding
 
 Change = Callable[[Tensor, Cotangents], Tensor]
@@ -24,11 +23,12 @@ Change = Callable[[Tensor, Cotangents], Tensor]
 
 @dataclass(frozen=True)
 class Damage:
-    """One kind of damage to the gradients at `inputs`, places among the differentiable inputs.
+    """One kind of damage to the gradients of `inputs`, indices among the differentiable inputs.
 
-    element: `change` alters the gradient of the one input; swap: those of two are exchanged; deaf:
-    ones in place of grad_output; stale: the gradient at the inputs of the last forward. `needs`: in
-    a sentence, what the shape lacks for the damage to change anything; None where nothing.
+    element: `change` alters the gradient of one input; swap: those of two are exchanged; deaf:
+    grad_output is replaced by ones; stale: the gradient is taken at the inputs of the last forward.
+    `needs`: a sentence on what the shape lacks for the damage to have an effect; None if it has
+    one.
     """
 
     name: str
@@ -39,8 +39,8 @@ class Damage:
 
 
 def done(damage: Damage, gradients: Gradients, cotangents: Cotangents) -> Gradients:
-    """The gradients under damage of the kinds element and swap; those of the other kinds, as they
-    are."""
+    """Return the gradients with damage of the kinds element and swap applied; unchanged for the
+    other kinds."""
     result = list(gradients)
     if damage.how == "swap":
         a, b = damage.inputs
@@ -59,7 +59,7 @@ class Damaged(Differentiable):
     def __init__(self, subject: Subject, checked: Sequence[int], damage: Damage) -> None:
         super().__init__(subject, checked)
         self._damage = damage
-        # The inputs of the last forward, where that is what backward keeps
+        # The inputs of the last forward, for damage of the kind stale
         self._last: Tensors | None = None
 
     def values(self, inputs: Tensors) -> list[Tensor]:
@@ -75,7 +75,7 @@ class Damaged(Differentiable):
         return super().graph(leaves, inputs)
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> None:
-        """What is damaged is what comes one by one."""
+        """Batched VJPs are not supported: damage applies to single ones."""
 
     def gradients(self, graph: Graph, cotangents: Cotangents, **options: Any) -> Gradients:
         if self._last is not None:
@@ -95,8 +95,8 @@ class Damaged(Differentiable):
 
 # ---- the catalogue
 def damages(inputs: Tensors) -> Iterator[Damage]:
-    """All damage that can be done to the gradients of these inputs: each to one gradient alone,
-    then what concerns several."""
+    """Yield all damage that applies to the gradients of these inputs: first to one gradient each,
+    then to several."""
     places = tuple(place for place, x in enumerate(inputs) if x.numel())
     for place in places:
         x = inputs[place]
@@ -113,8 +113,8 @@ def damages(inputs: Tensors) -> Iterator[Damage]:
 
 
 class Kind(NamedTuple):
-    """Damage to one gradient of at least so many `dimensions`. Where a shape does not suit it, it
-    does nothing, for want of what it `needs`."""
+    """Damage to one gradient of at least `dimensions` dimensions. It has no effect for shapes that
+    do not `suit`, whose deficiency `needs` describes."""
 
     name: str
     dimensions: int
@@ -130,7 +130,7 @@ def _zero_row(g: Tensor, _: Cotangents) -> Tensor:
 
 
 def _drop_tail(g: Tensor, _: Cotangents) -> Tensor:
-    """The last tile in memory order; a tensor of one tile keeps it."""
+    """Set the last tile in memory order to zero; a tensor of one tile is unchanged."""
     start = (g.numel() - 1) // TILE * TILE
     flat = g.reshape(-1).clone()
     flat[start or g.numel() :] = 0
@@ -138,8 +138,8 @@ def _drop_tail(g: Tensor, _: Cotangents) -> Tensor:
 
 
 def _drop_mean(g: Tensor, cotangents: Cotangents) -> Tensor:
-    """Without its mean along the last dimension; a gradient that has none (softmax, norms) keeps
-    the one of grad_output that it should have lost."""
+    """Subtract the mean along the last dimension; to a gradient whose mean is zero (softmax, norms)
+    add the mean of grad_output, which backward should have removed."""
     if g.shape[-1] == 1:
         return g
     mean = g.mean(-1, keepdim=True)

@@ -1,5 +1,5 @@
-"""The checked outputs as a function of the differentiable inputs: what the numerics differentiate
-(`numerics.function.point.Function`)."""
+"""The checked outputs as a function of the differentiable inputs, which the numerics differentiate
+(`numerics.function.point.Function`); and its derivatives in torch's other modes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from gradverify.subject.subject import Gradients as Gradients
 from gradverify.subject.subject import Graph as Graph
 from gradverify.torch_private import expected_gradients
 
-# ---- The checked outputs as a function of the differentiable inputs: what the numerics
-# differentiate (`numerics.function.point.Function`)
+# ---- The checked outputs as a function of the differentiable inputs
 AT_ONCE = 64  # cotangents in one batched backward
-HELD = 1 << 22  # numbers that the gradients of such a batch have, in all nodes together
+HELD = 1 << 22  # numbers in the gradients of such a batch, of all nodes together
 
 
 class Returned(NamedTuple):
-    """Gradients as they were handed out, and copies of what they held then."""
+    """Gradients as they were returned, and copies of their values at that time."""
 
     handed_out: Gradients
     values: Gradients
@@ -41,44 +40,44 @@ class Returned(NamedTuple):
 
 
 class Differentiable:
-    """`checked` are the places of the compared outputs among the flattened ones.
+    """The checked outputs as a function of the differentiable inputs. `checked`: the indices of the
+    compared outputs among the flattened ones.
 
-    VJPs go the subject's `way`: they reuse one graph. Where a second backward of a graph is
-    refused, each gets a fresh forward; where `torch.autograd.grad` is refused, or does not see all
-    gradients (re-entrant checkpoints, reversible nets), `.backward()` into the leaves is used.
-    Where an undefined cotangent is refused, of an output that is compared or of one that is not,
-    and zeros in its place are not (`refuses_none`: what was raised), it gets zeros from then on.
+    VJPs are computed in the subject's `way`: by default they reuse one graph. Where a second
+    backward of a graph is refused, each gets a fresh forward; where `torch.autograd.grad` is
+    refused, or does not see all gradients (re-entrant checkpoints, reversible nets), `.backward()`
+    into the leaves is used. Where backward refuses an undefined cotangent of any output, but not
+    zeros (`refuses_none`: the error), zeros are passed from then on.
     """
 
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
         self.inputs = subject.inputs
-        self.shared: Graph | None = None  # `kept_graph`, where there is one already
-        # What that forward returned: a backward may write into it
+        self.shared: Graph | None = None  # the graph of `kept_graph`, if it was made
+        # Copies of the outputs of that forward, which a backward may overwrite
         self._here: Tensors = ()
-        # Outputs that are not compared have gradients too, which are undefined then
+        # Whether other outputs than the compared ones require gradients
         self._others = False
-        # Cotangents of a batch, 0 where they come one by one; None where the graph was not looked
-        # at
+        # Cotangents per batch, 0: one by one; None: not determined yet
         self._at_once: int | None = None
-        self.refused: UserCodeError | None = None  # what the way that was left raised
+        self.refused: UserCodeError | None = None  # the error for which the way was changed
         self.refuses_none: UserCodeError | None = None
-        # What the checked outputs were in another forward at the inputs, before
+        # The checked outputs of an earlier forward at the inputs
         self.earlier: Tensors | None = None
 
     def values(self, inputs: Tensors) -> list[Tensor]:
-        """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
+        """Return the checked outputs at other inputs. Raises UserCodeError (GV002)."""
         return self.of(self._subject.called(inputs))
 
     def here(self) -> Tensors:
-        """Copies of the checked outputs at the inputs, of the forward whose graph `vjp` asks.
-        Raises UserCodeError (GV002)."""
+        """Return copies of the checked outputs at the inputs, of the forward whose graph `vjp`
+        uses. Raises UserCodeError (GV002)."""
         self.kept_graph()
         return self._here
 
     def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Gradients:
-        """The gradient per input, None where backward gives none; at other `inputs` on a graph of
-        its own. Raises UserCodeError (GV003) where every way is refused."""
+        """Return the gradient per input, None where backward gives none; at other `inputs` on a
+        graph of its own. Raises UserCodeError (GV003) where every way is refused."""
         if inputs is not None:
             return self._decided(lambda _: self.graph(as_leaves(inputs)), cotangents)
         return self._decided(
@@ -97,9 +96,9 @@ class Differentiable:
         retain: bool = False,
         through: Callable[[Tensor], Tensor] | None = None,
     ) -> Gradients:
-        """The gradients of `graph` in the subject's way, else in the first of the `others` that is
-        not refused; where all are, once more with zeros for undefined cotangents. What was found is
-        what every later backward does. Raises what the first way raised."""
+        """Return the gradients of `graph` in the subject's way, or in the first of the `others`
+        that is not refused; if all are, try again with zeros for undefined cotangents. Every later
+        backward follows the result. Raises the error of the first way."""
         ways = tuple(dict.fromkeys((self._subject.way, *others)))
 
         def pull(way: Way) -> Gradients:
@@ -135,11 +134,11 @@ class Differentiable:
     def vjps(
         self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None
     ) -> Gradients | None:
-        """Gradients [n, …] of the `wanted` inputs (None: of all) for cotangents [n, …] of one
-        output in batched backwards, which count as n; None where there are none to be had.
+        """Return gradients [n, …] of the `wanted` inputs (None: all) for cotangents [n, …] of one
+        output, by batched backwards, which count as n; None where batching is not possible.
 
-        Only of graphs that torch's own operators make: the backward of a Function is called as
-        training calls it.
+        Only graphs of torch's own operators are batched: the backward of a Function is called as in
+        training.
         """
         if self._at_once == 0 or not self.reusable:
             return None
@@ -152,18 +151,18 @@ class Differentiable:
                 self._at_once = min(AT_ONCE, HELD // max(sum(prod(x.shape) for x in passed), 1))
         if (size := self._at_once) < 2:
             return None
-        asked = None if wanted is None else [graph.leaves[place] for place in wanted]
+        leaves = None if wanted is None else [graph.leaves[place] for place in wanted]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of operators that are batched by a loop
             found = tried(
                 lambda: [
                     self._subject.pull(
-                        graph, [outputs[output]], [some], asked, retain=True, batch=len(some)
+                        graph, [outputs[output]], [some], leaves, retain=True, batch=len(some)
                     )
                     for some in torch.split(cotangents, size)
                 ]
             )
-        if found is None:  # there is no batching rule for it
+        if found is None:  # no batching rule
             self._at_once = 0
             return None
         parts = zip(*found, strict=True)
@@ -172,14 +171,13 @@ class Differentiable:
     def once(
         self, cotangents: Tensors, through: Callable[[Tensor], Tensor] | None = None
     ) -> tuple[Tensors, Gradients]:
-        """The values of the checked outputs of one fresh forward, and their gradients, each output
-        passed `through` a last operation; cotangents are cast to the outputs' dtypes, and brought
-        to their devices.
+        """Return the checked outputs of one fresh forward, and the gradients, each output passed
+        `through` a last operation; cotangents are cast to the outputs' dtypes and devices.
 
         Raises UserCodeError: GV002 where forward raises, GV003 where backward does.
         """
         graph = self.graph()
-        # Backward may write into what forward returned
+        # Copied, as backward may overwrite the outputs
         values = copied(self.of(graph))
         pairs = zip(values, cotangents, strict=True)
         fitting = [v.to(device=y.device, dtype=y.dtype) for y, v in pairs]
@@ -189,15 +187,15 @@ class Differentiable:
         )
 
     def graph(self, leaves: Tensors | None = None, inputs: Tensors | None = None) -> Graph:
-        """A forward at the inputs, or at other `leaves`; of `inputs` that were computed from these.
-        Raises UserCodeError (GV002)."""
+        """Return the graph of a forward at the inputs, or at other `leaves`; `inputs`: computed
+        from the leaves, and passed to forward instead. Raises UserCodeError (GV002)."""
         leaves = self._subject.leaves() if leaves is None else leaves
         graph = self._subject.probed(leaves if inputs is None else inputs)
         self.of(graph)
         return replace(graph, leaves=tuple(leaves))
 
     def kept_graph(self) -> Graph:
-        """The graph that several backwards share."""
+        """Return the graph that several backwards share, made at the first call."""
         if self.shared is None:
             self.shared = self.graph()
             here, earlier = self.of(self.shared), self.earlier
@@ -206,8 +204,8 @@ class Differentiable:
         return self.shared
 
     def of(self, graph: Graph) -> list[Tensor]:
-        """The checked outputs of a graph. Raises UserCodeError (GV002) where they are not there
-        (their number may depend on the inputs)."""
+        """Return the checked outputs of a graph. Raises UserCodeError (GV002) where any is missing
+        (the number of outputs may depend on the inputs)."""
         outputs, count = graph.outputs, len(graph.outputs)
         picked = [outputs[place] for place in self._checked if place < count]
         if len(picked) < len(self._checked) or not all(isinstance(y, Tensor) for y in picked):
@@ -219,8 +217,8 @@ class Differentiable:
         return picked
 
     def with_zeros(self, graph: Graph) -> list[Tensor]:
-        """The outputs of a graph that are not compared, and whose cotangents must be zeros, as
-        backward refuses undefined ones."""
+        """Return the outputs that are not compared but need cotangents of zeros, where backward
+        refuses undefined ones; none otherwise."""
         others = [
             y
             for place, y in enumerate(graph.outputs)
@@ -238,9 +236,9 @@ class Differentiable:
         fresh: bool = False,
         **options: Any,
     ) -> Gradients:
-        """The gradient per leaf, None for one that needs none, in the way that the base backward
-        was found to allow; each output passed `through` a last operation. `fresh`: backward may
-        write into the cotangents. `options`: of `Subject.pull`.
+        """Return the gradient per leaf, None for one that needs none, in the way that the base
+        backward allows; each output passed `through` a last operation. `fresh`: backward may write
+        into the cotangents. `options`: of `Subject.pull`.
 
         Outputs without a graph are left out. Raises UserCodeError (GV003).
         """
@@ -256,18 +254,18 @@ class Differentiable:
         return self._subject.pull(graph, *zip(*wanted, strict=True), **options)
 
     def use_once(self) -> None:
-        """From now on a graph serves one backward only, as its first one damages it."""
+        """Use each graph for one backward only from now on, as the first one damages it."""
         if self.reusable:
             self._subject.way, self.shared = Way.FRESH, None
 
     @property
     def leaf_only(self) -> bool:
-        """Is `torch.autograd.grad` refused, and leaf `.backward()` not?"""
+        """Whether `torch.autograd.grad` is refused, and `.backward()` into leaves is not."""
         return self._subject.way is Way.LEAVES
 
     @property
     def reusable(self) -> bool:
-        """Is a graph good for more than one backward, as far as is known?"""
+        """Whether a graph supports more than one backward, as far as known."""
         return self._subject.way is Way.REUSED
 
 
@@ -276,7 +274,7 @@ CODE = "GV108"
 
 
 class Pushed(NamedTuple):
-    """The tangent of each checked output (zeros where it has none), and the places of the inputs
+    """The tangent of each checked output (zeros where it has none), and the indices of the inputs
     whose tangents were written to."""
 
     tangents: Tensors
@@ -286,11 +284,11 @@ class Pushed(NamedTuple):
 def push(
     subject: Subject, checked: Sequence[int], tangents: Cotangents, inputs: Tensors | None = None
 ) -> Pushed:
-    """The tangents of the checked outputs for one tangent per differentiable input; None: that
-    input is no dual number. `inputs`: other ones.
+    """Return the tangents of the checked outputs for one tangent per differentiable input (None:
+    the input is no dual number). `inputs`: used instead of the subject's.
 
-    The inputs do not require grad, as under `torch.func.jvp`. Raises UserCodeError (GV108) for what
-    the call raises, its cause the exception.
+    The inputs do not require grad, as under `torch.func.jvp`. Raises UserCodeError (GV108) for
+    errors of the call, with the exception as its cause.
     """
     places = [place for place, tangent in enumerate(tangents) if tangent is not None]
     before = Snapshot([tangent for tangent in tangents if tangent is not None])
@@ -313,8 +311,8 @@ def push(
     return Pushed(seen, tuple(places[i] for i in before.changed()))
 
 
-# ---- Batched cotangents: one backward that gets several of them as one tensor, as
-# `torch.autograd.functional.jacobian(vectorize=True)` asks it
+# ---- Batched cotangents: one backward that gets several of them as one tensor, as in
+# `torch.autograd.functional.jacobian(vectorize=True)`
 def batched_gradients(
     subject: Subject,
     function: Differentiable,
@@ -323,12 +321,12 @@ def batched_gradients(
     v: Tensors,
     factors: Sequence[float],
 ) -> Gradients:
-    """The gradients [n, …] per input, None where there is none, for the cotangents v times each of
-    the n factors at once. Counts as n backwards.
+    """Return the gradients [n, …] per input, None where there is none, for the cotangents v times
+    each of the n factors, by one backward that counts as n.
 
-    What backward keeps on the `classes` of Functions is forgotten: a batch is no tensor for anybody
-    else. What it keeps on ctx is not, so this is the last use of the graph. Raises UserCodeError
-    (GV003).
+    Attributes that backward sets on the `classes` of Functions are restored, as batched tensors are
+    invalid elsewhere. Attributes of ctx are not, so this is the last use of the graph. Raises
+    UserCodeError (GV003).
     """
     cotangents = [torch.stack([factor * cotangent for factor in factors]) for cotangent in v]
     before = {
@@ -356,13 +354,13 @@ def batched_gradients(
                     value.extend(contents) if type(value) is list else value.update(contents)
 
 
-# ---- Backward, differentiated: one backward under `create_graph`, and one through that.
+# ---- Double backward: one backward under `create_graph`, and one through that
 DOUBLE = "GV109"
 
 
 class Second(NamedTuple):
-    """The derivative of Σ weights·gradients, with respect to each input and to each cotangent; None
-    where nothing arrives."""
+    """The derivatives of Σ weights·gradients with respect to each input and each cotangent; None
+    where there is none."""
 
     inputs: Gradients
     cotangents: Gradients
@@ -374,8 +372,8 @@ gradients."""
 
 
 class Backward:
-    """Backward for fixed cotangents as a function of the inputs
-    (`numerics.function.point.Function`), whose derivative is the double backward."""
+    """The function of the inputs (`numerics.function.point.Function`) that backward computes for
+    fixed cotangents; its derivative is the double backward."""
 
     def __init__(
         self,
@@ -384,32 +382,32 @@ class Backward:
         cotangents: Tensors,
         known: Cotangents | None = None,
     ) -> None:
-        """`known`: the gradients at the inputs, where a backward gave them already."""
+        """`known`: the gradients at the inputs, if an earlier backward has given them."""
         self._subject, self._function, self._known = subject, function, known
         self.cotangents, self.inputs = cotangents, function.inputs
         self._kept: Created | None = None
 
     def here(self) -> list[Tensor]:
-        """The gradients at the inputs: one backward, where they are not known. Raises
+        """Return the gradients at the inputs; one backward, unless they are known. Raises
         UserCodeError."""
         return self.values() if self._known is None else filled(self._known, self.inputs)
 
     def values(self, inputs: Tensors | None = None) -> list[Tensor]:
-        """The gradients at other inputs, None filled with zeros: one forward and one backward.
-        Raises UserCodeError."""
+        """Return the gradients at other inputs, None replaced by zeros, by one forward and one
+        backward. Raises UserCodeError."""
         return filled(self._function.vjp(copied(self.cotangents), inputs), self.inputs)
 
     def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> list[Tensor]:
-        """The double backward for one weight per gradient. Raises UserCodeError (GV109) where it is
-        refused."""
+        """Return the double backward for one weight per gradient. Raises UserCodeError (GV109)
+        where it is refused."""
         weights = filled(cotangents, self.inputs)
         return filled(self.second(weights, inputs).inputs, self.inputs)
 
     def second(self, weights: Tensors, inputs: Tensors | None = None, keep: bool = False) -> Second:
-        """One forward, one backward under `create_graph`, one backward through it, at the inputs or
-        at others. Raises UserCodeError (GV109).
+        """Run one forward, one backward under `create_graph`, and one backward through it, at the
+        inputs or at others. Raises UserCodeError (GV109).
 
-        `keep`: for `once_more`.
+        `keep`: whether to keep the graph for `once_more`.
         """
         graph = self._function.graph(None if inputs is None else as_leaves(inputs))
         given = as_leaves(self.cotangents)
@@ -427,19 +425,19 @@ class Backward:
         return found
 
     def once_more(self, weights: Tensors) -> Second:
-        """For other weights at the inputs, on the graph that was kept, which is let go. What it
-        says stands under the suspicion that its first backward changed it. Raises UserCodeError
-        (GV109)."""
+        """Return the double backward for other weights at the inputs, on the kept graph, which is
+        then dropped. The result may be wrong because the graph's first backward changed it. Raises
+        UserCodeError (GV109)."""
         kept, self._kept = self._kept, None
         return self.second(weights) if kept is None else self._through(kept, weights)
 
-    def let_go(self) -> None:
-        """Of the graph that was kept, if it still is."""
+    def drop_graph(self) -> None:
+        """Drop the kept graph, if any."""
         self._kept = None
 
     def _through(self, created: Created, weights: Tensors, retain: bool = False) -> Second:
-        """The cotangents require grad themselves, and this pass is `.backward()` of everything:
-        `once_differentiable` is silent without the first, and
+        """Run the backward through a backward. The cotangents require grad, and all leaves are
+        differentiated by `.backward()`: otherwise `once_differentiable` does not raise, or
         `torch.autograd.grad(allow_unused=True)` prunes the node that raises."""
         graph, given, gradients = created
         leaves, pairs = [*graph.leaves, *given], zip(gradients, weights, strict=True)

@@ -1,5 +1,5 @@
-"""Tensors from recipes: reproducible from (seed, check, input), the same numbers on every device
-and in every dtype."""
+"""Tensors drawn by recipes, reproducible from (seed, check, input), with the same numbers on every
+device and in every dtype."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gradverify.subject.failure import CODE, UserCodeError, blamed, refuse, type
 from gradverify.subject.forms import Apart, admitted, dtype_name, taken_apart
 from gradverify.subject.target import callable_target
 
-# ---- Numbers that keep apart: from each other, and from values to avoid
-SLACK = 1e-9  # of a distance: rounding of the numbers it lies between
+# ---- Numbers with a minimal distance from each other, and from values to avoid
+SLACK = 1e-9  # share of a distance allowed for the rounding of its two numbers
 
 
 def smallest_gap(tensor: Tensor) -> float:
-    """The smallest distance of two elements; inf for fewer than two."""
+    """Return the smallest distance of two elements; inf for fewer than two."""
     flat = tensor.reshape(-1)
     if flat.numel() < 2:
         return float("inf")
@@ -47,12 +47,12 @@ def spaced(
     source: torch.Generator,
     whole: bool = False,
 ) -> Tensor | None:
-    """`count` uniform numbers of [low, high] under the condition that they keep their distance (and
-    off the zones), in random order [count].
+    """Draw `count` uniform numbers of [low, high] with at least `distance` between each other, and
+    outside of the zones, in random order [count]; None where they do not fit.
 
-    Uniform on what the distances leave free, sorted, the distances put back between neighbours; the
-    zones are cut out of the line before and put back after. None where they do not fit. float64, or
-    where they are `whole` the integers from `low` to below `high` (int64).
+    Numbers are drawn from the interval shortened by all distances and zones, and sorted; then the
+    distances between neighbours and the zones are put in again. The dtype is float64, or for
+    `whole` numbers, the integers from `low` to below `high`, int64.
     """
     inside = [(max(a, low), min(b, high)) for a, b in zones if b > low and a < high]
     free = (high - low) - sum(b - a for a, b in inside) - max(count - 1, 0) * distance
@@ -71,8 +71,8 @@ def spaced(
 
 
 def pushed_apart(tensor: Tensor, distance: float, zones: Sequence[tuple[float, float]]) -> Tensor:
-    """The same numbers in the same order of size, moved away from the median no further than their
-    distances (and the zones) demand."""
+    """Return the numbers moved away from the median, in the same order of size, by no more than the
+    distance (and the zones) requires."""
     ordered, order = tensor.reshape(-1).sort()
     numbers = ordered.tolist()
     middle = len(numbers) // 2
@@ -91,8 +91,8 @@ def pushed_apart(tensor: Tensor, distance: float, zones: Sequence[tuple[float, f
 def _climb(
     numbers: Sequence[float], distance: float, zones: Sequence[tuple[float, float]]
 ) -> list[float]:
-    """Ascending numbers, each at least `distance` above the one before and outside of the
-    (ascending, separate) zones."""
+    """Return the ascending numbers raised so that each is at least `distance` above the one before,
+    and outside of the (ascending, separate) zones."""
     result: list[float] = []
     for x in numbers:
         x = max(x, result[-1] + distance) if result else x
@@ -103,7 +103,7 @@ def _climb(
 
 
 def merged(centres: Sequence[float], margin: float) -> list[tuple[float, float]]:
-    """The open neighbourhoods of these values as ascending, separate intervals."""
+    """Return the open neighbourhoods of the centres as ascending, separate intervals."""
     zones: list[tuple[float, float]] = []
     for centre in sorted(centres):
         if zones and centre - margin < zones[-1][1]:
@@ -131,8 +131,8 @@ def _normal(shape: Shape, source: torch.Generator, dtype: torch.dtype = torch.fl
 
 
 def _spd(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """A Aᴴ/n + I/2 with A normal: symmetric (Hermitian), its eigenvalues between 1/2 and about
-    5."""
+    """Draw A Aᴴ/n + I/2 with A normal: symmetric (Hermitian), with eigenvalues between 1/2 and
+    about 5."""
     n = shape[-1]
     a = _normal(shape, source, dtype)
     product = a @ a.mH / max(n, 1)
@@ -140,7 +140,7 @@ def _spd(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
 
 
 def _orthogonal(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Orthonormal columns, or rows where there are more columns than rows; uniform (Haar):
+    """Draw orthonormal columns, or rows where there are more columns than rows, uniformly (Haar):
     Mezzadri, Notices AMS 54 (2007)."""
     wide = shape[-1] > shape[-2]
     a = _normal(shape, source, dtype)
@@ -150,7 +150,8 @@ def _orthogonal(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Te
 
 
 def _lower_triangular(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Zero above the diagonal, which is real and at least 1/2: a Cholesky factor."""
+    """Draw a lower triangular matrix with a real diagonal of at least 1/2, as of a Cholesky
+    factor."""
     a = _normal(shape, source, dtype).tril(-1)
     diagonal = _normal((*shape[:-2], min(shape[-2:])), source).abs() + LIFT
     a.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
@@ -158,7 +159,7 @@ def _lower_triangular(shape: Shape, dtype: torch.dtype, source: torch.Generator)
 
 
 def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Each row holds a single one (int64)."""
+    """Draw rows with a single one each (int64)."""
     a = torch.zeros(tuple(shape), dtype=torch.int64)
     if a.numel():
         a.scatter_(-1, torch.randint(shape[-1], (*shape[:-1], 1), generator=source), 1)
@@ -178,33 +179,33 @@ KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = {
     # Each row holds 0 … n − 1 in a random order (int64)
     "permutation": lambda shape, dtype, source: torch.argsort(_uniform(shape, source), dim=-1),
     "one_hot": _one_hot,
-    # True or false with equal chance, at least one true in each row: a softmax over what is
-    # left stays finite
+    # True or false with equal probability, at least one true in each row, so that a softmax over
+    # the rest is finite
     "mask": lambda shape, dtype, source: (
         (_uniform(shape, source) < 0.5)
         | (_one_hot(shape, dtype, source).bool() if shape else False)
     ),
 }
-"""By the dtype (float64 or complex128) of the kinds whose numbers are not whole."""
+"""Functions that draw a tensor of each kind; the dtype (float64 or complex128) applies to kinds
+that are not of whole numbers."""
 
 
-# ---- Tensors from recipes: reproducible from (seed, check, input), the same numbers on every
-# device and in every dtype
-DIFFERENTIABLE = tuple(DTYPES[name] for name in RUN)  # what a differentiable input may be
-GIVEN = ("values", "file", "make")  # draws whose numbers are taken as they are
-# Of a distance: what the cast may take from it
+# ---- Tensors from recipes
+DIFFERENTIABLE = tuple(DTYPES[name] for name in RUN)  # dtypes of differentiable inputs
+GIVEN = ("values", "file", "make")  # draws whose numbers are used unchanged
+# Share of a distance by which the cast may reduce it
 ROUNDED = dict.fromkeys(SINGLE, 1e-2) | dict.fromkeys(SIXTEEN, 0.5)
 REDRAWS = 1000  # rounds of redrawing the elements nearer than `margin` to a value to avoid
 
 
 def generator(seed: int, check: str, purpose: str) -> torch.Generator:
-    """A CPU generator of its own for every (seed, check name, purpose), as `numerics.seeds.Seed`
-    has for NumPy."""
+    """Return a separate CPU generator for every (seed, check name, purpose), as
+    `numerics.seeds.Seed` does for NumPy."""
     return torch.Generator().manual_seed(number(seed, check, purpose))
 
 
 def signed(like: Tensor, source: torch.Generator) -> Tensor:
-    """Random numbers ±[0.7, 1.4] of the shape, dtype and device of `like` (complex: both parts)."""
+    """Draw numbers ±[0.7, 1.4] of the shape, dtype and device of `like` (complex: both parts)."""
     values = signed_tensor(like.shape, source)
     if like.is_complex():
         values = torch.complex(values, signed_tensor(like.shape, source))
@@ -214,12 +215,12 @@ def signed(like: Tensor, source: torch.Generator) -> Tensor:
 def draw(
     recipe: TensorRecipe, default: str, device: torch.device, source: torch.Generator, place: str
 ) -> Any:
-    """The tensor of a recipe: made in float64 (complex128, int64) on the CPU, then cast to its
-    dtype and moved. Where `make` gives a container of tensors: that, taken apart. `place`: where it
-    stands in the spec, `inputs.x`."""
+    """Make the tensor of a recipe, in float64 (complex128, int64) on the CPU, then cast and move
+    it. Where `make` returns a container of tensors, return that, taken apart. `place`: its key in
+    the spec, such as `inputs.x`."""
     dtype = DTYPES[recipe.dtype or own_dtype(recipe.draw, str(recipe.arguments), default)]
     with blamed(CODE, f"{place}: making the tensor"):
-        # One slice along the first dimension
+        # An expanded tensor is drawn as one slice along the first dimension
         repeated = (
             recipe.layout == "expanded" and recipe.shape is not None and recipe.draw != "linspace"
         )
@@ -239,8 +240,8 @@ def draw(
 
 
 def _finished(recipe: TensorRecipe, made: Tensor, dtype: torch.dtype, place: str) -> Tensor:
-    """In its dtype; symmetric where that is asked for (a draw is made so, given numbers must be),
-    inside its domain, its elements apart."""
+    """Return a tensor in its dtype, made symmetric if the recipe requires it. Given numbers must be
+    symmetric already; the domain and minimal distance of the elements are verified too."""
     if (
         recipe.draw in ("file", "make")
         and recipe.dtype is None
@@ -277,8 +278,8 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
     if recipe.draw == "file":
         return _load(str(recipe.arguments), place)
     if recipe.draw == "make":
-        # The spec's own function, like every draw in the wide dtype on the CPU, with the global
-        # generator seeded and restored
+        # The spec's own function gets the wide dtype and the CPU, like all draws, and the global
+        # generator is seeded and restored
         what = f"{place}.make: {recipe.arguments}"
         function = callable_target(str(recipe.arguments), f"{place}.make")
         with blamed(CODE, what), torch.random.fork_rng(devices=[]):
@@ -317,7 +318,7 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
 def _distinct(
     recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str
 ) -> Tensor:
-    """Elements that keep their distance; of complex numbers the real parts do."""
+    """Draw elements with a minimal distance, for complex numbers between the real parts."""
     shape, apart, arguments = recipe.shape or (), float(recipe.distinct or 0), recipe.arguments
     count, zones = math.prod(shape), merged(recipe.avoid, recipe.margin)
     numbers: Tensor | None
@@ -345,14 +346,14 @@ def _distinct(
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The type in which numbers of a dtype are made."""
+    """Return the dtype in which numbers of a dtype are drawn."""
     if dtype.is_complex:
         return torch.complex128
     return torch.float64 if dtype.is_floating_point else dtype
 
 
 def _sample(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """One draw of the whole tensor; complex numbers take their parts one after the other."""
+    """Draw the whole tensor once; of complex numbers first the real parts, then the imaginary."""
     if dtype.is_complex and recipe.draw in ("normal", "uniform"):
         return torch.complex(_real(recipe, source), _real(recipe, source))
     return _real(recipe, source)
@@ -378,8 +379,8 @@ def _real(recipe: TensorRecipe, source: torch.Generator) -> Tensor:
 
 
 def numbers(data: Any) -> Any:
-    """Nested lists of numbers; complex ones are written as text ("1+2j"), non-finite ones come as
-    "nan" or "inf" from JSON."""
+    """Convert nested lists of numbers in which complex numbers are written as text ("1+2j"), and
+    non-finite ones, from JSON, as "nan" or "inf"."""
     if isinstance(data, (list, tuple)):
         return [numbers(item) for item in data]
     if isinstance(data, str):
@@ -388,7 +389,7 @@ def numbers(data: Any) -> Any:
 
 
 def _load(path: str, place: str) -> Tensor:
-    """`.npy`, `.npz#key` and `.pt` files, without executing anything in them."""
+    """Load a `.npy`, `.npz#key` or `.pt` file, without executing code in it."""
     file, _, key = path.partition("#")
     if Path(file).suffix == ".pt":
         loaded = torch.load(file, weights_only=True, map_location="cpu")

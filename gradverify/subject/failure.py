@@ -1,5 +1,5 @@
-"""User code that could not be found, called or differentiated: data for a finding, with the user's
-own frames."""
+"""Errors of user code that cannot be found, called or differentiated, as data for a finding, with
+the user's own frames."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from gradverify.subject.interpreted import INSTALL
 from gradverify.subject.interpreted import TOO_LATE as TOO_LATE
 
 Value = TypeVar("Value")
-CODE = "GV001"  # what cannot be imported or made
-CALLED = "GV002"  # what raises where it is called
-# torch's
+CODE = "GV001"  # the target or an input cannot be imported or made
+CALLED = "GV002"  # a call raises
+# Errors of torch
 REFUSES_DOUBLE = re.compile(
     r"expected scalar type (Complex)?Float but found (Complex)?Double|not implemented for "
     r"'(Complex)?Double'"
@@ -51,12 +51,12 @@ WANTS_CUDA = re.compile(
     r"not (supported|implemented|available) (on|for) (the )?(CPU|cpu)"
 )
 NO_TRITON = re.compile(r"No module named 'triton['.]")
-# Of Triton, where its interpreter was not asked for in time
+# Error of Triton, where its interpreter was not enabled in time
 NO_DRIVER = re.compile(r"0 active drivers")
 ON_CUDA = (
     "if it runs on a GPU only, say `device: cuda` in the check (without one it is then skipped)"
 )
-# Of Triton, of tensors on another device than the one that it launches on
+# Error of Triton for tensors on another device than the current one
 POINTER = "Pointer argument"
 ON_CURRENT = (
     "Triton launches on the current device: say `device: cuda`; for another GPU put `with "
@@ -88,7 +88,7 @@ HINTS = (
     (WANTS_MASK, A_MASK),
     (REFUSES_DOUBLE, SINGLE_ONLY),
 )
-"""What torch and Triton say, in the order in which it is looked for → what to write."""
+"""Patterns of errors of torch and Triton, in order of precedence, with the hint for each."""
 REFUSES_LIST = re.compile(
     r"^forward raised TypeError: .*(\blist\b|only integer tensors of a single element)|'list' "
     r"object has no attribute"
@@ -96,12 +96,12 @@ REFUSES_LIST = re.compile(
 OF_MODES = frozenset(
     {"answer", "_answered", "_guarded", "guarded", "wrapped", "_called", "__torch_dispatch__"}
 )
-"""The functions that lie between an operation that the user's code calls and what a mode of ours
-makes of it."""
+"""The functions on the stack between an operation in the user's code and its handling by one of our
+modes."""
 Line = tuple[CodeType, int]  # an instruction of the user's code
 SYNTAX = (SyntaxError, IndentationError, TabError)
 _PACKAGE = Path(__file__).resolve().parent.parent
-# What a spec may name is checked like anybody's code
+# The built-in functions, which a spec may name, are treated like user code
 _BUILTINS = f"{_PACKAGE / 'functions'}{os.sep}"
 _FOREIGN = (
     f"{_PACKAGE}{os.sep}",
@@ -114,8 +114,8 @@ _LIBRARY = f"{Path(os.__file__).resolve().parent}{os.sep}"
 
 
 class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
-    """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError:
-    …"; a dtype refused: with what to write."""
+    """Context that turns any exception of the user's code into a UserCodeError, "{what} raised
+    ValueError: …", with a hint where one is known."""
 
     # A class: a generator's context costs as much as a small forward
     __slots__ = ("_code", "_what")
@@ -137,12 +137,13 @@ class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
 
 
 def blame(error: BaseException, code: str, what: str) -> None:
-    """What `blamed` raises for an exception; nothing for one that is to go on as it is."""
-    # `isinstance` would ask the exception's own __class__
+    """Raise the UserCodeError for an exception; return for an exception that must propagate
+    unchanged."""
+    # `isinstance` would use the exception's own __class__
     if issubclass(type(error), UserCodeError | ToolError | Spent) or is_interrupt(error):
         return
     heed()
-    # `sys.exit()` in the user's code must not end the run: every BaseException is meant
+    # `sys.exit()` in the user's code must not end the run: every BaseException is turned
     text = describe(error)
     frames = user_frames(error)
     raise UserCodeError(
@@ -151,18 +152,18 @@ def blame(error: BaseException, code: str, what: str) -> None:
 
 
 def nearest(word: str, words: Iterable[str], most: int = 1) -> str | None:
-    """Which of some names was meant, as a question."""
+    """Return a "did you mean …?" with the names closest to a word; None where none is close."""
     near = get_close_matches(word, list(words), most)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else None
 
 
 def refuse(text: str, hint: str | None = None) -> NoReturn:
-    """Raise that something cannot be had as the spec says (GV001)."""
+    """Raise UserCodeError (GV001) for something that cannot be made as the spec describes."""
     raise UserCodeError(CODE, text, hint=hint)
 
 
 def attempted(call: Callable[..., Value], *given: Any, **named: Any) -> Value | UserCodeError:
-    """What a call gives, or what the user's code raised in it."""
+    """Return the result of a call, or the UserCodeError raised in it."""
     try:
         return call(*given, **named)
     except UserCodeError as error:
@@ -170,21 +171,21 @@ def attempted(call: Callable[..., Value], *given: Any, **named: Any) -> Value | 
 
 
 def tried(call: Callable[..., Value], *given: Any, **named: Any) -> Value | None:
-    """What a call gives; None where the user's code raises in it."""
+    """Return the result of a call; None where it raises UserCodeError."""
     found = attempted(call, *given, **named)
     return None if isinstance(found, UserCodeError) else found
 
 
 def unnamed(error: BaseException) -> UserCodeError:
-    """What the user's code raised where it was not called by name: from a hook, a property, a
-    `__del__`."""
+    """Return the UserCodeError for an exception raised where the user's code was not called by
+    name: in a hook, a property, a `__del__`."""
     return UserCodeError(
         CALLED, f"the function's code raised {describe(error)}", user_frames(error)
     )
 
 
 def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
-    """A hint for the spec, where torch says what it wanted: a dtype, or a GPU."""
+    """Return a hint for the spec, where torch's error tells what it requires: a dtype, or a GPU."""
     if text.startswith("AssertionError") and frames and "is_cuda" in frames[-1].text:
         return ON_CUDA
     hint = next((hint for pattern, hint in HINTS if pattern.search(text)), None)
@@ -194,8 +195,8 @@ def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
 
 
 def of_a_list(finding: Finding, case: Case) -> Finding:
-    """With the hint that the spec gives a list of numbers where forward, which refused a list, may
-    want a tensor."""
+    """Add the hint that the spec passes a list of numbers, if forward has refused a list and may
+    need a tensor."""
     lists = (
         each
         for each in case.inputs
@@ -220,12 +221,12 @@ def of_a_list(finding: Finding, case: Case) -> Finding:
 
 
 describe = described
-"""`ValueError: its text`, in one line that can be printed, whatever the exception of the user's
-does when it is asked."""
+"""Return an exception as one printable line, `ValueError: its text`, even if its own methods
+raise."""
 
 
 def named(value: object) -> str:
-    """The name of a class, function or module of the user's; of another object, its type's."""
+    """Return the name of a user's class, function or module; of another object, its type's."""
     try:
         name = getattr(value, "__name__", None)
     except BaseException as refused:
@@ -236,13 +237,13 @@ def named(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """The repr of an object of the user's in one line; its type where it has none."""
+    """Return the repr of a user's object in one line; its type where that fails."""
     return spelled(value, repr) or f"a {type_name(value)}"
 
 
 def is_users(error: BaseException) -> bool:
-    """Was it raised by the user's code, or by torch called from there? By the innermost frame that
-    is gradverify's or the user's."""
+    """Return whether an error was raised by the user's code, or by torch called from it. The
+    innermost frame that is gradverify's or the user's decides."""
     if type(error) is ToolError:
         return False
     files = [frame.filename for frame in _extracted(error)]
@@ -258,18 +259,18 @@ def is_users(error: BaseException) -> bool:
 
 
 def _extracted(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames of a traceback; none where it cannot be read."""
+    """Return the frames of an exception's traceback; none where it cannot be read."""
     try:
         return list(traceback.extract_tb(BaseException.__dict__["__traceback__"].__get__(error)))
-    except BaseException as refused:  # a loader of the user's gives the source lines
+    except BaseException as refused:  # a user's loader may provide the source lines
         if is_interrupt(refused):
             raise
         return []
 
 
 def user_frames(error: BaseException) -> tuple[Frame, ...]:
-    """The frames of a traceback that are neither gradverify's nor torch's, a repeated one once; of
-    many the first and the last ones."""
+    """Return the frames of a traceback that are neither gradverify's nor torch's, without
+    consecutive repetitions; of many, the first and the last."""
     frames = [
         Frame(
             legible(frame.filename),
@@ -281,7 +282,7 @@ def user_frames(error: BaseException) -> tuple[Frame, ...]:
         if _is_users(frame.filename)
     ]
     if type(error) in SYNTAX and isinstance(error, SyntaxError):
-        # The user's code may have raised it with anything in it
+        # Raised by the user's code it may hold values of any type
         file, line, text = error.filename, error.lineno, error.text
         if isinstance(file, str) and _is_users(file):
             frames.append(
@@ -297,8 +298,8 @@ def user_frames(error: BaseException) -> tuple[Frame, ...]:
 
 
 def users_line() -> Line | None:
-    """The instruction of the user's code that is being run, asked for inside a mode of ours; None
-    where code of ours or torch's runs without it."""
+    """Return the instruction of the user's code that is being run; None where our own code or
+    torch's runs without it. To be called inside one of our modes."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_line_of_users(frame.f_code.co_filename):
         if (
@@ -311,7 +312,8 @@ def users_line() -> Line | None:
 
 
 def _is_line_of_users(filename: str) -> bool:
-    """Not of Python's library or NumPy, which both sides call."""
+    """Return whether a file is user code other than Python's library or NumPy, which our code calls
+    too."""
     if not _is_users(filename) or filename.startswith(("<frozen", _NUMPY)):
         return False
     return (

@@ -1,5 +1,5 @@
-"""Torch's switches by which products are computed in fewer bits than their numbers have: TF32, and
-how products of 16 bits are summed."""
+"""Torch's switches for products in lower precision than their factors: TF32, and the accumulation
+of products of 16 bits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REDUCED = (
     "allow_fp16_accumulation",
 )
 """Switches of products of 16 bits (`torch.backends.cuda.matmul`)."""
-SPLIT = "_split_k"  # behind the name of one that has a second switch
+SPLIT = "_split_k"  # suffix of the second switch, where there is one
 PLACES = (
     ("generic", "all"),
     ("cuda", "all"),
@@ -36,14 +36,14 @@ PLACES = (
     ("mkldnn", "conv"),
     ("mkldnn", "rnn"),
 )
-"""Of `fp32_precision`, since torch 2.9: each as the one around it where nothing is said of it,
-outer ones first."""
+"""The settings of `fp32_precision`, since torch 2.9, outer ones first; an inner one that is not set
+follows its outer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Float32:
-    """How products of float32 are computed: by torch's older interface, and at each of `PLACES` by
-    its newer one."""
+    """The settings for products of float32: of torch's older interface, and of the newer one for
+    each of `PLACES`."""
 
     matmul: str
     cudnn: bool
@@ -51,7 +51,7 @@ class Float32:
 
 
 def float32_products() -> Float32:
-    """As they are now."""
+    """Return the current settings for products of float32."""
     return Float32(
         _older(torch.get_float32_matmul_precision, (("cuda", "matmul"), ("mkldnn", "matmul"))),
         _older(cudnn_tf32, (("cuda", "conv"), ("cuda", "rnn"))),
@@ -60,23 +60,23 @@ def float32_products() -> Float32:
 
 
 def set_float32_products(wanted: Float32) -> None:
-    """As `float32_products` gave them."""
+    """Set the settings returned by `float32_products`."""
     torch.set_float32_matmul_precision(wanted.matmul)
     set_cudnn_tf32(wanted.cudnn)
     for place, precision in zip(PLACES, wanted.places, strict=False):
-        _say(place, precision)
+        _set_precision(place, precision)
 
 
-def _say(place: tuple[str, str], precision: str) -> None:
-    """Nothing of its own where the one around it says the same."""
+def _set_precision(place: tuple[str, str], precision: str) -> None:
+    """Set the precision at a place; leave it unset if its outer one has the same."""
     for each in ("none", precision):
         if fp32_precision(*place) != precision:
             set_fp32_precision(*place, each)
 
 
 def _older(read: Callable[[], Any], places: Sequence[tuple[str, str]]) -> Any:
-    """What the older interface was told last. Where the newer one says something else at its places
-    torch raises: these agree for a moment."""
+    """Return the value last set by the older interface. Torch raises if the newer one's settings
+    differ, so they are made to agree temporarily."""
     try:
         return read()
     except RuntimeError:
@@ -89,13 +89,13 @@ def _older(read: Callable[[], Any], places: Sequence[tuple[str, str]]) -> Any:
                 return read()
     finally:
         for place, precision in zip(places, before, strict=True):
-            _say(place, precision)
+            _set_precision(place, precision)
 
 
 @contextmanager
 def tf32(on: bool) -> Iterator[None]:
-    """Inside, products of float32 may be computed in TF32, or none of them is. Afterwards as
-    before, unless what ran inside has set it itself."""
+    """Context in which TF32 is allowed, or not, for products of float32. Restored afterwards,
+    unless the code inside has changed the setting."""
     before = float32_products()
     set_float32_products(
         Float32(
@@ -113,15 +113,15 @@ def tf32(on: bool) -> Iterator[None]:
 
 
 def reductions() -> dict[str, bool]:
-    """The switches by which products of 16-bit numbers are summed in fewer bits, and whether they
-    are on."""
+    """Return the switches that allow lower precision in sums of products of 16 bits, and whether
+    they are on."""
     matmul = torch.backends.cuda.matmul
     names = (name for each in REDUCED for name in (each, each + SPLIT))
     return {name: bool(getattr(matmul, name)) for name in names if hasattr(matmul, name)}
 
 
 def set_reductions(switches: dict[str, bool]) -> None:
-    """As `reductions` gave them."""
+    """Set the switches returned by `reductions`."""
     for name, on in switches.items():
         if not name.endswith(SPLIT):
             setattr(
@@ -133,11 +133,11 @@ def set_reductions(switches: dict[str, bool]) -> None:
 
 @contextmanager
 def reduced_sums(on: bool) -> Iterator[None]:
-    """Inside, products of 16 bits may be summed in fewer bits, or none of them is. Afterwards as
-    before."""
+    """Context in which lower precision is allowed, or not, in sums of products of 16 bits. Restored
+    afterwards."""
     before = reductions()
     try:
-        # Splitting K rounds no sum
+        # Split-K does not round the sums
         set_reductions({name: on or (was and name.endswith(SPLIT)) for name, was in before.items()})
         yield
     finally:
@@ -146,12 +146,12 @@ def reduced_sums(on: bool) -> Iterator[None]:
 
 @contextmanager
 def in_all_bits() -> Iterator[None]:
-    """Inside, neither TF32 nor sums in fewer bits."""
+    """Context without TF32 and without sums in lower precision."""
     with tf32(False), reduced_sums(False):
         yield
 
 
 def in_fewer_bits() -> tuple[str, ...]:
-    """What makes products on CUDA devices compute in fewer bits than their numbers have, in checks:
-    TF32 is off there."""
+    """Return the names of switches that lower the precision of products on CUDA devices in checks
+    (where TF32 is off)."""
     return tuple(f"matmul.{name}" for name, on in reductions().items() if on and name in REDUCED)

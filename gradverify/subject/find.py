@@ -1,5 +1,5 @@
-"""Names in a spec to objects: `module:attribute`, `module.attribute`, `file.py:attribute`; only
-what is named is imported."""
+"""Resolution of names in a spec to objects: `module:attribute`, `module.attribute`,
+`file.py:attribute`. Only named modules are imported."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ REGISTERED = "torch.ops."
 
 
 def find_operator(name: str, key: str) -> Any:
-    """The operator, or its overload. Raises UserCodeError (GV001) with the nearest names of its
-    library."""
+    """Return the operator, or its overload. Raises UserCodeError (GV001) with the nearest names of
+    its library."""
     library, operator, *overload = name.removeprefix(REGISTERED).split(".")
     found = _operator_attribute(getattr(torch.ops, library), operator)
     if found is None:
@@ -75,8 +75,8 @@ def find_operator(name: str, key: str) -> Any:
 
 
 def returning(operator: Any) -> list[str]:
-    """The overloads of an operator that return their result, and do not write it into an argument
-    such as `out`."""
+    """Return the names of an operator's overloads that return their result, and do not write it
+    into an argument such as `out`."""
     return [name for name in operator.overloads() if not _writes(getattr(operator, name))]
 
 
@@ -85,25 +85,25 @@ def _writes(overload: Any) -> bool:
 
 
 def _operator_attribute(owner: Any, name: str) -> Any:
-    """None where torch has no such operator, for which it raises one thing or another."""
+    """Return an operator or overload; None where torch has none, for which it raises different
+    errors."""
     try:
         return getattr(owner, name)
     except (AttributeError, RuntimeError):
         return None
 
 
-# ---- Names in a spec to objects: `module:attribute`, `module.attribute`, `file.py:attribute`;
-# only what is named is imported
+# ---- Names of Python objects
 Aside = Callable[[], AbstractContextManager[None]]
-"""What is printed inside counts only where something is raised: a module that prints is imported
-once, for whichever check comes first."""
+"""Makes a context in which output is kept only if something is raised: a module that prints is
+imported once, by whichever check comes first."""
 
 
 @dataclass
 class _Place:
-    """Where names are looked for: `folders`, in this order. `put_back`: the names of what imports
-    set and what was put back; `run_folder`: the current one as the checks began, whichever a check
-    changes to."""
+    """Where names are looked up: `folders`, in order. `put_back`: the names of global state that
+    imports set and that was restored; `run_folder`: the current folder when the checks began, even
+    if a check changes it."""
 
     folders: tuple[str, ...]
     aside: Aside
@@ -112,10 +112,10 @@ class _Place:
 
 
 _PLACE: ContextVar[_Place | None] = ContextVar("place", default=None)
-# Set on modules that a spec's folders brought in: the folder of each
+# Attribute set on modules found in a spec's folders: the folder
 _FOUND_IN = "__gradverify_found_in__"
-_OWN: Any = vars(ModuleType)["__dict__"]  # past whatever a module does when it is asked
-_PROTECTED = ("gradverify", "torch", "numpy")  # what a check itself stands on
+_OWN: Any = vars(ModuleType)["__dict__"]  # avoids the attribute look-up of the module itself
+_PROTECTED = ("gradverify", "torch", "numpy")  # modules that gradverify itself needs
 _STDLIB = str(Path(os.__file__).parent)
 _LIBRARY = (
     _STDLIB,
@@ -125,17 +125,18 @@ _LIBRARY = (
 
 
 def run_folder() -> str | None:
-    """What the paths of a report are relative to; None where no checks of a spec run: the current
-    folder."""
+    """Return the folder that the paths of a report are relative to; None, the current folder, where
+    no checks of a spec run."""
     place = _PLACE.get()
     return None if place is None else place.run_folder
 
 
 @contextmanager
 def importable(search: Search, aside: Aside = nullcontext) -> Iterator[list[str]]:
-    """The spec's folder, the current folder and the `path:` entries are importable inside;
-    `import:` modules are imported, `aside` as all are that `find` imports. Yields the names of what
-    imports set and what was put back (`machine.imported`), all of them at the end.
+    """Context in which the spec's folder, the current folder and the `path:` entries are
+    importable; imports the modules under `import:`, inside `aside`, as `find` does. Yields a list,
+    complete at the end, of the names of global state that imports set and that was restored
+    (`machine.imported`).
 
     Modules in these folders win over installed ones, but not over Python's own, which torch imports
     as well.
@@ -165,8 +166,8 @@ def importable(search: Search, aside: Aside = nullcontext) -> Iterator[list[str]
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Inside, modules of the user's are imported, or what a check needs is built of them: what they
-    set is not in the way of later calls."""
+    """Context for importing the user's modules, or building objects of them: global state that they
+    set and that would affect later calls is restored."""
     place, changed = _PLACE.get(), list[str]()
     try:
         with imported() as changed:
@@ -178,13 +179,13 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def _from_source() -> Iterator[None]:
-    """Modules that are not installed are compiled from their source inside: bytecode beside it may
-    be of a text of the same size and time."""
+    """Context in which modules that are not installed are compiled from their source: cached
+    bytecode may be of another source of the same size and time."""
     before = SourceFileLoader.get_data
 
     def get_data(self: SourceFileLoader, path: str) -> bytes:
         if path.endswith(tuple(BYTECODE_SUFFIXES)) and is_local(path):
-            # Which is how a loader says that there is none
+            # This is how a loader reports that there is no bytecode
             raise OSError("bytecode is not read")
         return before(self, path)
 
@@ -197,7 +198,7 @@ def _from_source() -> Iterator[None]:
 
 @contextmanager
 def _first(folders: Sequence[str]) -> Iterator[None]:
-    """These folders come first on sys.path inside, but after Python's own library."""
+    """Context in which these folders come first on sys.path, but after Python's own library."""
     library = [entry for entry in sys.path if entry in _LIBRARY]
     sys.path[:] = [*library, *folders, *(entry for entry in sys.path if entry not in _LIBRARY)]
     importlib.invalidate_caches()
@@ -205,7 +206,7 @@ def _first(folders: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in set(sys.modules) - loaded:  # in which of the folders a new module was found
+        for name in set(sys.modules) - loaded:  # record the folder of each new module
             file, top = getattr(sys.modules.get(name), "__file__", None), name.partition(".")[0]
             found = [
                 folder
@@ -221,12 +222,12 @@ def _first(folders: Sequence[str]) -> Iterator[None]:
 
 
 def _forget_others(folders: Sequence[str]) -> None:
-    """Drops the modules of earlier specs of this process that would now be found somewhere else, or
+    """Drop the modules of earlier specs of this process that would now be found somewhere else, or
     nowhere."""
     for name, module in list(sys.modules.items()):
         is_module = issubclass(type(module), ModuleType)
         found_in = _OWN.__get__(module).get(_FOUND_IN) if is_module else None
-        if found_in is None:  # as nearly all: nothing of theirs is looked up
+        if found_in is None:  # nearly all modules
             continue
         top = name.partition(".")[0]
         homes = [folder for folder in folders if _file(top, folder)] or [
@@ -242,8 +243,8 @@ def _file(top: str, folder: str) -> Path | None:
 
 
 def find(name: str, key: str) -> Any:
-    """The object a spec names under `key` ("function", "reference", …). Raises UserCodeError
-    (GV001) where it is not to be had."""
+    """Return the object that a spec names under `key` ("function", "reference", …). Raises
+    UserCodeError (GV001) where it cannot be found or imported."""
     place = _PLACE.get()
     with nullcontext() if place is None else place.aside(), importing():
         if name.startswith(REGISTERED):
@@ -251,7 +252,7 @@ def find(name: str, key: str) -> Any:
         module, _, attribute = name.rpartition(":")
         if module.endswith(".py"):
             return _attribute(_import_file(Path(module), key), attribute, name, key)
-        # `package.module.Class.attribute`: the longest importable beginning, then attributes
+        # `package.module.Class.attribute`: the longest importable prefix, then attributes
         if not module:
             parts = name.split(".")
             end = next(
@@ -266,7 +267,7 @@ def find(name: str, key: str) -> Any:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    # A parent that will not import, whatever it raises: `_import` tells why
+    # The import of a parent fails: `_import` reports the error
     except BaseException as error:
         if is_interrupt(error):
             raise
@@ -279,7 +280,7 @@ def _import(module: str, what: str) -> ModuleType:
     except BaseException as error:
         absent = error.name if type(error) is ModuleNotFoundError else None
         if isinstance(absent, str) and (module == absent or module.startswith(f"{absent}.")):
-            # Of the user's by name, the interpreter's own as one
+            # The user's folders are listed, the interpreter's own summarised
             folders = [
                 entry
                 for entry in dict.fromkeys(sys.path)
@@ -304,7 +305,7 @@ def _import(module: str, what: str) -> ModuleType:
         if place is not None
         else None
     )
-    # Which may have a function of the same name too
+    # The imported module may have an attribute of the same name
     theirs = getattr(sys.modules.get(top), "__file__", None)
     if (
         own is not None
@@ -320,8 +321,8 @@ def _import(module: str, what: str) -> ModuleType:
 
 
 def _import_file(path: Path, key: str) -> ModuleType:
-    """A Python file as a module of its own, once per process; its folder is importable while it
-    loads."""
+    """Import a Python file as a module of its own, once per process; its folder is importable
+    during the import."""
     name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]

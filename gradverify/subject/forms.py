@@ -1,9 +1,9 @@
-"""What a function is called with and returns, as tensors: which kinds of them can be moved and
-compared, sparse and jagged ones as the dense ones that stand for them, containers taken apart.
+"""Arguments and results as tensors: which kinds can be moved and compared; dense representations of
+sparse and jagged tensors; containers taken apart.
 
-The numbers of a sparse input are a dense tensor of its whole shape, so that an element has its
-dense index everywhere. The function gets what the pattern takes out of it; torch's own constructors
-carry the gradient back, sparse or dense, to the elements that are specified.
+A sparse input is represented by a dense tensor of its whole shape, so that an element has its dense
+index everywhere. The function gets the sparse tensor of the pattern's elements; torch's own
+constructors carry the gradient back, sparse or dense, to the specified elements.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from gradverify.numerics.function.coordinates import DTYPES
 from gradverify.subject.failure import UserCodeError, refuse, type_name
 from gradverify.torch_private import MKLDNN, FakeTensor, has_holes, pytree
 
-# ---- Kinds of tensors whose elements cannot be moved and compared one by one: told in a sentence
-# where they enter, as inputs, parameters or outputs
+# ---- Kinds of tensors whose elements cannot be moved and compared one by one: reported where they
+# enter, as inputs, parameters or outputs
 PLAIN = (*DTYPES.values(), torch.uint16, torch.uint32, torch.uint64)
 DENSE = "make it dense: `.to_dense()`"
 _OWN = Tensor.__torch_dispatch__
 
 
 def odd_kind(tensor: Tensor) -> tuple[str, str] | None:
-    """What kind of tensor it is ("a sparse COO tensor") and what to do instead; None for a dense
-    one of numbers. Parameters, buffers and other subclasses that keep their numbers in the usual
-    way are such."""
+    """Return the kind of a tensor ("a sparse COO tensor") and what to do instead; None for a dense
+    tensor of numbers, including parameters, buffers and other subclasses that store their numbers
+    in the usual way."""
     found = of_type(tensor)
     if found is not None:
         return found
@@ -71,13 +71,14 @@ def odd_kind(tensor: Tensor) -> tuple[str, str] | None:
 
 
 def dtype_name(of: Tensor | torch.dtype) -> str:
-    """As a spec writes it."""
+    """Return a dtype's name as in a spec."""
     return str(getattr(of, "dtype", of)).removeprefix("torch.")
 
 
 def of_type(tensor: Tensor) -> tuple[str, str] | None:
-    """What is odd about its class, whatever its layout and dtype. (A sparse gradient is in order, a
-    nested one is not.)"""
+    """Return the kind of a tensor whose class makes it unusable, and what to do instead; None
+    otherwise. Layout and dtype are not examined (a sparse gradient is allowed, a nested one is
+    not)."""
     if isinstance(tensor, MaskedTensor):
         return "a masked tensor", "use the plain numbers and the mask: `.get_data()`, `.get_mask()`"
     if isinstance(tensor, FakeTensor):
@@ -100,17 +101,17 @@ def of_type(tensor: Tensor) -> tuple[str, str] | None:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Can its numbers be read, copied and compared?"""
+    """Return whether a tensor's numbers can be read, copied and compared."""
     return odd_kind(tensor) is None
 
 
-def admitted(value: Any, said: str) -> Any:
-    """The input itself. Raises UserCodeError (GV001) for a tensor whose elements cannot be moved;
-    `said` is how its sentence begins: "x is"."""
+def admitted(value: Any, beginning: str) -> Any:
+    """Return the input itself. Raises UserCodeError (GV001) for a tensor whose elements cannot be
+    moved; the message starts with `beginning`, such as "x is"."""
     found = odd_kind(value) if isinstance(value, Tensor) and not is_lazy(value) else None
     if found is not None:
         refuse(
-            f"{said} {found[0]}, whose elements cannot be moved one by one",
+            f"{beginning} {found[0]}, whose elements cannot be moved one by one",
             "let it be a dense tensor of numbers, and make the other kind of it inside the "
             f"function; or {found[1]}",
         )
@@ -118,7 +119,7 @@ def admitted(value: Any, said: str) -> Any:
 
 
 def comparable(output: Any) -> bool:
-    """Is it a tensor whose elements are floating or complex numbers to be compared?"""
+    """Return whether an output is a plain tensor of floating or complex numbers."""
     return (
         isinstance(output, Tensor)
         and odd_kind(output) is None
@@ -129,30 +130,31 @@ def comparable(output: Any) -> bool:
 def admit_outputs(
     outputs: Sequence[Any], name_of: Callable[[int], str], wanted: Sequence[int] | None = None
 ) -> None:
-    """Raises UserCodeError (GV008) where the first output to be compared is of another kind: one
-    that has a graph, or that the spec names, or any where no plain one has a graph."""
+    """Raise UserCodeError (GV008) for the first output to be compared that is no plain tensor. To
+    be compared are, of the `wanted` outputs, those that have a graph, or all if no plain output has
+    one."""
     odd = {
         place: found
         for place, y in enumerate(outputs)
         if isinstance(y, Tensor) and (found := odd_kind(y)) is not None
     }
     some = any(comparable(y) and y.requires_grad for y in outputs)
-    asked = [
+    refused = [
         place
         for place in odd
         if (wanted is None or place in wanted) and (outputs[place].requires_grad or not some)
     ]
-    if asked:
-        kind, remedy = odd[asked[0]]
+    if refused:
+        kind, remedy = odd[refused[0]]
         raise UserCodeError(
             "GV008",
-            f"{name_of(asked[0])} is {kind}, whose elements cannot be compared",
+            f"{name_of(refused[0])} is {kind}, whose elements cannot be compared",
             hint=f"in a function around it, {remedy}",
         )
 
 
-# ---- Sparse and jagged tensors as the dense ones that are perturbed and compared: what the
-# function gets is made of these in every call
+# ---- Sparse and jagged tensors: a dense representation is perturbed and compared, from which every
+# call makes the function's argument
 SPARSE: Mapping[str, torch.layout] = {
     name: getattr(torch, f"sparse_{name}") for name in ("coo", "csr", "csc", "bsr", "bsc")
 }
@@ -162,18 +164,18 @@ ROWS = (torch.sparse_csr, torch.sparse_bsr)
 BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
 JAGGED = "a jagged nested tensor"
 DENSITY = 0.5
-# Elements of the dense shape: 128 MiB in float64, of which several copies are held
+# Elements of the dense shape: 128 MiB in float64, of which several copies are kept
 LARGEST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What the function gets in the place of a dense tensor: `kind` in words ("a sparse CSR
-    tensor"), and `built` to make it, differentiably.
+    """A sparse or jagged tensor that the function gets instead of a dense one: its `kind` in words
+    ("a sparse CSR tensor"), and `built`, which makes it from the dense one, differentiably.
 
-    `specified`: the elements that it has, of those of the dense shape (None: all); `masked`:
-    gradients elsewhere do not count.
-    `lengths`: of a jagged one that a spec describes.
+    `specified`: a mask of the dense shape of the elements that it has (None: all); `masked`:
+    whether gradients of other elements are ignored; `lengths`: of the components of a jagged tensor
+    that a spec describes.
     """
 
     kind: str
@@ -184,7 +186,7 @@ class Form:
 
     @property
     def layout(self) -> str:
-        """As in a spec: `csr`."""
+        """The layout's name in a spec, such as `csr`."""
         return next(
             (name for name, layout in SPARSE.items() if NAMES[layout] == self.kind), "jagged"
         )
@@ -198,10 +200,10 @@ def sparse_form(
     dense_dims: int = 0,
     masked: bool = True,
 ) -> Form:
-    """Of the elements where the mask is true (`masked` false: of all, as
-    `torch.sparse.as_sparse_gradcheck` has it)."""
+    """Return the form of a sparse tensor with the elements where the mask is true (`masked` false:
+    with all, as in `torch.sparse.as_sparse_gradcheck`)."""
     mask = mask if masked else torch.ones_like(mask)
-    # 0 where nothing is
+    # The flat index + 1 of each specified element, 0 elsewhere
     places = torch.arange(1, mask.numel() + 1, device=mask.device).reshape(mask.shape) * mask
     make: Callable[..., Tensor]
     if layout is torch.sparse_coo:
@@ -213,8 +215,8 @@ def sparse_form(
     size, at = held.shape, held.values() - 1
 
     def built(x: Tensor) -> Tensor:
-        """A clone, as the constructor keeps what it makes, and the function may write into what it
-        gets."""
+        """Return a clone, since the constructor does not copy its values, and the function may
+        write into its argument."""
         return make(x.reshape(-1)[at], size=size, check_invariants=False).clone()
 
     return Form(NAMES[layout], built, mask, masked)
@@ -223,12 +225,12 @@ def sparse_form(
 def sparse(
     recipe: Sparse, dense: Tensor, given: bool, source: torch.Generator
 ) -> tuple[Tensor, Form]:
-    """The tensor with zeros put where the pattern of a spec holds nothing; `given`: its numbers
-    are, and those that are not 0 are the pattern."""
+    """Return the tensor with zeros outside the pattern of a spec, and its form. `given`: the
+    numbers are from the spec, and the nonzero ones are the pattern."""
     if given:
         mask = dense != 0
-    # A share of the elements (of the blocks), at least one, in random places; equally many in each
-    # matrix of a batch
+    # The given density of elements (or blocks), at least one, at random indices; equally many in
+    # each matrix of a batch
     else:
         shape, (rows, columns) = tuple(dense.shape), recipe.blocksize or (1, 1)
         batches = shape[:-2] if recipe.layout != "coo" else ()
@@ -244,21 +246,21 @@ def sparse(
         if recipe.blocksize is not None:
             mask = mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
     dense = torch.where(mask, dense, torch.zeros_like(dense))
-    if given and recipe.blocksize is not None:  # a block with a number in it is held as a whole
+    if given and recipe.blocksize is not None:  # a block with a nonzero is stored as a whole
         mask = dense.ne(0).to_sparse(layout=SPARSE[recipe.layout], blocksize=recipe.blocksize)
         mask = sparse_like(mask).to_dense() != 0
     return dense, sparse_form(mask, SPARSE[recipe.layout], recipe.blocksize, masked=recipe.masked)
 
 
 def indices_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """Of a compressed tensor, those of the dimension that is compressed and those of the other."""
+    """Return the indices of a compressed tensor: of the compressed dimension and of the other."""
     if tensor.layout in ROWS:
         return (tensor.crow_indices(), tensor.col_indices())
     return (tensor.ccol_indices(), tensor.row_indices())
 
 
 def sparse_like(tensor: Tensor) -> Tensor:
-    """A tensor of the same pattern that holds ones."""
+    """Return a tensor of ones with the same pattern."""
     if tensor.layout is torch.sparse_coo:
         ones = torch.ones_like(tensor.values(), dtype=torch.int8)
         return torch.sparse_coo_tensor(
@@ -272,42 +274,42 @@ def sparse_like(tensor: Tensor) -> Tensor:
 
 # ---- jagged
 def jagged_form(offsets: Tensor, lengths: tuple[int, ...] | None = None) -> Form:
-    """Of rows that lie one after the other: component i holds those from offsets[i] to offsets[i +
-    1]."""
+    """Return the form of a jagged tensor whose rows are concatenated: component i has those from
+    offsets[i] to offsets[i + 1]."""
     return Form(
         JAGGED, lambda x: torch.nested.nested_tensor_from_jagged(x, offsets), lengths=lengths
     )
 
 
 def nested(lengths: tuple[int, ...], rows: Tensor) -> Form:
-    """Of components that have so many rows each."""
+    """Return the form of a jagged tensor whose components have `lengths` rows each."""
     ends = torch.tensor(lengths, dtype=torch.int64).cumsum(0)
     return jagged_form(torch.cat([ends.new_zeros(1), ends]).to(device=rows.device), lengths)
 
 
 def is_jagged(tensor: Tensor) -> bool:
-    """Without holes between its components, in whose place numbers would be that are none of its
-    own."""
+    """Return whether a tensor is nested and jagged, without holes between its components (whose
+    values belong to no component)."""
     return tensor.is_nested and tensor.layout is torch.jagged and not has_holes(tensor)
 
 
 # ---- any
 def is_dense(value: Any) -> bool:
-    """Is it a tensor with strides, or none at all?"""
+    """Return whether a value is a strided tensor, or no tensor at all."""
     return not isinstance(value, Tensor) or (value.layout is torch.strided and not value.is_nested)
 
 
 def named(tensor: Tensor) -> str:
-    """What kind of tensor it is."""
+    """Return the kind of a sparse or jagged tensor, in words."""
     return NAMES.get(tensor.layout, JAGGED)
 
 
-def taken(tensor: Tensor, said: str) -> tuple[Tensor, Form | None]:
-    """The dense tensor whose numbers count, and what the function gets in its place; any other
-    tensor as it is.
+def taken(tensor: Tensor, beginning: str) -> tuple[Tensor, Form | None]:
+    """Return the dense tensor that represents a sparse or jagged one, and its form; any other
+    tensor unchanged, and None.
 
-    Raises UserCodeError (GV001) for one that is too large when it is dense; `said` is how its
-    sentence begins: "x is".
+    Raises UserCodeError (GV001) for a tensor that is too large when dense; the message starts with
+    `beginning`, such as "x is".
     """
     if is_jagged(tensor):
         return tensor.detach().values(), jagged_form(tensor.offsets())  # type: ignore[attr-defined]
@@ -315,8 +317,8 @@ def taken(tensor: Tensor, said: str) -> tuple[Tensor, Form | None]:
         return tensor, None
     if tensor.numel() > LARGEST:
         refuse(
-            f"{said} {NAMES[tensor.layout]} of shape {list(tensor.shape)}, which is too large to "
-            "be made dense",
+            f"{beginning} {NAMES[tensor.layout]} of shape {list(tensor.shape)}, which is too large "
+            "to be made dense",
             f"check it on a shape of at most {LARGEST:,} elements",
         )
     tensor, blocksize = tensor.detach(), None
@@ -330,10 +332,10 @@ def taken(tensor: Tensor, said: str) -> tuple[Tensor, Form | None]:
 
 
 def compared(output: Any, masked: bool = True) -> Any:
-    """What of an output is compared: the dense tensor of a sparse one, the values of a jagged one;
-    all else as it is.
+    """Return the tensor to compare for an output: dense for a sparse output, the values of a jagged
+    one; any other output unchanged.
 
-    `masked`: backward gets a gradient at the output's own elements only.
+    `masked`: backward gets a gradient for the output's own elements only.
     """
     if is_dense(output):
         return output
@@ -344,12 +346,11 @@ def compared(output: Any, masked: bool = True) -> Any:
     return output.to_dense(masked_grad=masked)
 
 
-# ---- What the function of a check is called with: tensors and plain values, those inside lists,
-# dicts and the like one by one
+# ---- Arguments of the function of a check: tensors and plain values, those inside lists, dicts and
+# other containers one by one
 @dataclass(frozen=True, slots=True, eq=False)
 class Whole:
-    """An argument that was taken apart: `built` puts its elements together to what the function
-    takes."""
+    """An argument that was taken apart into its elements; `built` puts elements together again."""
 
     name: str
     built: Callable[[Sequence[Any]], Any] = list
@@ -357,14 +358,14 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument at the point of the check. Tensors are detached; `parameter`: it is a module's
-    parameter; `keyword`: it is passed by name.
+    """One argument at the point of the check. Tensors are detached; `parameter`: whether it is a
+    module's parameter; `keyword`: whether it is passed by name.
 
-    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric
-    (Hermitian) matrix. `layout`: how it lies in memory in every call (of an expanded one `value` is
-    a contiguous copy, see `expanded`), None: as `value` does. `of`: the argument, a list of tensors
-    or another container, that it is an element of. `form`: the function gets another kind of tensor
-    with the numbers of `value` (a sparse one, say).
+    `domain`: the interval of its elements in which the function is defined; `symmetric`: whether
+    the function reads it as a symmetric (Hermitian) matrix. `layout`: its memory layout in every
+    call (for an expanded argument `value` is a contiguous copy, see `expanded`), None: that of
+    `value`. `of`: the argument, a list of tensors or another container, that it is an element of.
+    `form`: of the sparse or jagged tensor that the function gets with the numbers of `value`.
     """
 
     name: str
@@ -385,17 +386,17 @@ class Argument:
 
     @property
     def whole(self) -> str:
-        """The name of what the function takes: itself, or what it is an element of."""
+        """The name of the function's argument: its own, or that of its container."""
         return self.of.name if self.of else self.name
 
 
 Members = tuple[Argument, ...]
-"""What makes one argument of the function: itself, or its elements."""
+"""One argument of the function: a single one, or the elements of a container."""
 
 
 def where_held(argument: Argument, gradient: Tensor) -> Tensor:
-    """A dense gradient, with zeros where a sparse input holds nothing: what stands there does not
-    count."""
+    """Return a dense gradient with zeros for elements that a sparse input does not specify, which
+    are not compared."""
     held = None if argument.form is None else argument.form.specified
     if held is None:
         return gradient
@@ -403,31 +404,31 @@ def where_held(argument: Argument, gradient: Tensor) -> Tensor:
 
 
 def specified(inputs: Sequence[Argument]) -> tuple[Tensor | None, ...]:
-    """The elements that each of them has; None: every one."""
+    """Return a mask of the specified elements of each input; None: all."""
     return tuple(None if argument.form is None else argument.form.specified for argument in inputs)
 
 
-# ---- Values that hold tensors, taken apart: what is inside dicts, lists, tuples, namedtuples and
-# dataclasses, and what lies deeper than that
+# ---- Values that hold tensors, taken apart: the contents of dicts, lists, tuples, namedtuples and
+# dataclasses, at any depth
 Built = Callable[[Sequence[Any]], Any]
-DEPTH = 6  # of objects inside objects that are looked through for tensors nobody can take out
+DEPTH = 6  # of nested objects that are searched for tensors that cannot be taken out
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A value taken apart. `elements`: by their path in it (`.h`, `[0]`), tensors and whatever
-    holds none; `built` puts such elements together."""
+    """A value taken apart. `elements`: tensors and values without tensors, by their path in it
+    (`.h`, `[0]`); `built` puts such elements together again."""
 
     elements: tuple[tuple[str, Any], ...]
     built: Built
 
     def of(self, change: Callable[[str, Any], Any]) -> Apart:
-        """The same with what `change` makes of each path and element."""
+        """Return a copy with each element replaced by `change(path, element)`."""
         return Apart(tuple((path, change(path, each)) for path, each in self.elements), self.built)
 
 
 def taken_apart(value: Any) -> Apart | None:
-    """None where the value is a tensor, or holds none that can be taken out."""
+    """Take a value apart; None where it is a tensor, or holds no tensor that can be taken out."""
     return None if isinstance(value, Tensor) else _apart(value, ())
 
 
@@ -461,30 +462,30 @@ _FIRST = operator.itemgetter(0)
 
 
 def _opened(value: Any) -> tuple[list[tuple[str, Any]], Built] | None:
-    """What a container holds, not looking into that, and how it is put together; None for what is
-    no container."""
+    """Return a container's direct items by path, and the function that rebuilds it from items; None
+    for a value that is no container."""
     if type(value) in pytree.SUPPORTED_NODES:
         node = pytree.SUPPORTED_NODES[type(value)]
         flat, context = node.flatten_fn(value)
         keys = node.flatten_with_keys_fn and [
             step(key) for key, _ in node.flatten_with_keys_fn(value)[0]
         ]
-        # Registered without saying what its paths are called: by place
+        # A type registered without key paths: named by index
         return list(
             zip(keys or map("[{}]".format, range(len(flat))), flat, strict=True)
         ), lambda new: node.unflatten_fn(new, context)
     if _is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-        # Frozen ones too, and nothing of `__init__` runs
+        # Works for frozen dataclasses too, and does not run `__init__`
         return [(f".{name}", getattr(value, name)) for name in names], functools.partial(
             _copied, value, object.__setattr__, names
         )
-    # A namedtuple, and classes on top of one: PackedSequence
+    # A namedtuple, or a subclass of one, such as PackedSequence
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [(f".{name}", item) for name, item in zip(value._fields, value, strict=True)], type(
             value
         )._make  # type: ignore[attr-defined]
-    if isinstance(value, dict | list):  # and classes on top of them
+    if isinstance(value, dict | list):  # subclasses too
         items = list(value.items() if isinstance(value, dict) else enumerate(value))
         built = functools.partial(_copied, value, operator.setitem, [key for key, _ in items])
         return [(step(pytree.MappingKey(key)), item) for key, item in items], built
@@ -494,17 +495,17 @@ def _opened(value: Any) -> tuple[list[tuple[str, Any]], Built] | None:
 def _copied(
     value: Any, write: Callable[[Any, Any, Any], None], keys: Sequence[Any], new: Sequence[Any]
 ) -> Any:
-    """A copy that holds other items."""
+    """Return a shallow copy with other items."""
     other = copy.copy(value)
     for key, item in zip(keys, new, strict=True):
         write(other, key, item)
     return other
 
 
-# ---- what cannot be taken out
+# ---- tensors that cannot be taken out
 def out_of_reach(value: Any) -> bool:
-    """Does an object that is no container hold floating or complex tensors? (A function: such that
-    require a gradient.)"""
+    """Return whether an object that is no container holds floating or complex tensors (for a
+    function: ones that require a gradient)."""
     return any(True for _ in _inside(value, 0, set()))
 
 
@@ -522,38 +523,38 @@ def _inside(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
     elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
         yield from (
             tensor
-            for each in brought(value)
+            for each in referenced(value)
             for tensor in _inside(each, depth + 1, seen)
             if tensor.requires_grad
         )
     else:
-        # Items and attributes, as they lie there: nothing of its own code runs
+        # Items and attributes, read without running the object's own code
         for each in gc.get_referents(value):
             yield from _inside(each, depth + 1, seen)
 
 
-def brought(function: Any) -> Iterator[Any]:
-    """What a function brings with it: what it is bound to, its closure and its defaults, as they
-    lie there."""
+def referenced(function: Any) -> Iterator[Any]:
+    """Yield the objects that a function carries: the object it is bound to, its closure and its
+    defaults, unevaluated."""
     if isinstance(function, functools.partial):
         yield from (function.func, *function.args, *function.keywords.values())
     elif isinstance(function, types.MethodType):
         yield from (function.__self__, function.__func__)
     else:
         for cell in function.__closure__ or ():
-            with suppress(ValueError):  # not bound yet
+            with suppress(ValueError):  # an empty cell
                 yield cell.cell_contents
         yield from function.__defaults__ or ()
 
 
-# ---- What a function returns, flattened: tensors in a row, each named by its path in a dict,
-# dataclass, namedtuple, list or tuple
+# ---- Results flattened to a list, each tensor named by its path in a dict, dataclass, namedtuple,
+# list or tuple
 ROOT = "y"
 
 
 def leaves(returned: Any) -> list[Any]:
-    """All leaves, None among them, in order. A dataclass counts as its fields, whether or not it is
-    registered with pytree."""
+    """Return all leaves in order, including None. A dataclass is replaced by its fields, whether or
+    not it is registered with pytree."""
     if isinstance(returned, Tensor):
         return [returned]
     flat: list[Any] = []
@@ -563,11 +564,11 @@ def leaves(returned: Any) -> list[Any]:
 
 
 def names(returned: Any) -> tuple[str, ...]:
-    """A name for each leaf: `y0`, `y1` of a plain sequence (or one tensor), else its path:
+    """Return a name for each leaf: `y0`, `y1` of a plain sequence (or one tensor), else its path:
     `y.loss`, `y.states[0]`, `y1[0]`."""
     try:
         return tuple(ROOT + ("".join(path) or "0") for path in _paths(returned))
-    # A type that its owner registered with pytree without saying what the paths are called
+    # A type registered with pytree without key paths
     except ValueError:
         return tuple(f"{ROOT}{place}" for place in range(len(leaves(returned))))
 
@@ -583,8 +584,8 @@ def _paths(returned: Any) -> Iterator[tuple[str, ...]]:
 
 
 def step(key: Any, bare: bool = False) -> str:
-    """`.name` of a field or key, `[0]` of a place in a sequence, `bare` for `y0` where it comes
-    first."""
+    """Return a path's step: `.name` of a field or key, `[0]` of an index in a sequence, `0` if it
+    is the first step (`bare`, as in `y0`)."""
     if isinstance(key, pytree.SequenceKey):
         return str(key.idx) if bare else f"[{key.idx}]"
     if isinstance(key, pytree.GetAttrKey):
@@ -594,8 +595,8 @@ def step(key: Any, bare: bool = False) -> str:
 
 
 def _is_dataclass(value: Any) -> bool:
-    """A dataclass that pytree does not know (one that it knows is taken apart as it was
-    registered)."""
+    """Return whether a value is a dataclass that is not registered with pytree (a registered one is
+    flattened as it was registered)."""
     return (
         dataclasses.is_dataclass(value)
         and not isinstance(value, type)

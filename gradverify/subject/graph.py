@@ -1,5 +1,5 @@
-"""What autograd built: the custom Functions in a graph, what their `backward` really returns before
-the engine casts and sums it, what their `forward` writes."""
+"""Inspection of autograd graphs: the custom Functions in a graph, the values that their `backward`
+returns before the engine casts and sums them, and the arguments that their `forward` writes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from gradverify.torch_private import (
     without_function_modes,
 )
 
-# ---- What the custom Functions of a graph say that they can do
+# ---- Capabilities that the custom Functions of a graph declare
 BATCHED = "FuncTorchBatched"  # the dispatch key of register_vmap
 
 
 def lacking(classes: Sequence[type], *names: str) -> str | None:
-    """The first of these Functions that declares none of `names` (jvp; vmap, generate_vmap_rule) of
-    its own. The one behind a registered operator declares a vmap rule where the operator has
-    one."""
+    """Return the name of the first of these Functions that defines none of `names` (jvp; vmap,
+    generate_vmap_rule). The Function of a registered operator has a vmap rule if the operator
+    does."""
     plain = torch.autograd.Function
     return next(
         (
@@ -57,26 +57,26 @@ def lacking(classes: Sequence[type], *names: str) -> str | None:
 
 
 def registered_backward(cls: type) -> Any:
-    """What was handed to `register_autograd`, of a Function that torch generated from it; None of
-    any other."""
+    """Return the function passed to `register_autograd`, for a Function that torch generated from
+    it; None for any other."""
     generated = generated_for(cls)
     return generated[1] if generated else None
 
 
 def shown_name(cls: type) -> str:
-    """The name of the Function, or of the operator that torch generated it for."""
+    """Return the name of a Function, or of the operator that torch generated it for."""
     generated = generated_for(cls)
     return generated[0] if generated else cls.__name__
 
 
-# ---- What autograd built: the custom Functions in a graph, what their `backward` really returns
-# before the engine casts and sums it, what their `forward` writes
+# ---- The custom Functions in a graph, the values that their `backward` returns, and the arguments
+# that their `forward` writes
 Kept = Callable[[Any], Sequence[Named]]
 
 
 class Edge(NamedTuple):
-    """What the engine expects for one tensor argument of a Function; None where it needs no
-    gradient. `leaf`: id of the leaf that it is, if any."""
+    """The gradient that the engine expects for one tensor argument of a Function. `leaf`: the id of
+    the argument if it is a leaf."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -85,10 +85,10 @@ class Edge(NamedTuple):
 
 
 class RawReturn(NamedTuple):
-    """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), an edge per
-    *tensor* argument of forward, and which gradients lie in memory that others use. `cls`: the
-    class, or the name of a Function that is written in C++. Of the Function that torch generates
-    for an operator: without the arguments that torch adds."""
+    """One call of a `backward`: its result, `needs` (ctx.needs_input_grad), an edge per *tensor*
+    argument of forward (None where no gradient is needed), and the gradients that share memory with
+    other tensors. `cls`: the class, or the name of a Function written in C++. For the Function that
+    torch generates for an operator, the arguments that torch adds are left out."""
 
     cls: type | str
     returned: tuple[Any, ...]
@@ -102,8 +102,8 @@ class RawReturn(NamedTuple):
 
 
 class Wrote(NamedTuple):
-    """A tensor argument (`place` among all arguments without ctx) that one call of a `forward`
-    changed without returning it."""
+    """A tensor argument that one call of a `forward` changed without returning it. `place`: its
+    index among all arguments without ctx."""
 
     cls: type
     place: int
@@ -112,13 +112,13 @@ class Wrote(NamedTuple):
 
 
 def function_classes(nodes: Sequence[Any]) -> tuple[type, ...]:
-    """The torch.autograd.Function classes that nodes are of."""
+    """Return the torch.autograd.Function classes of nodes."""
     return tuple(dict.fromkeys(cls for node in nodes if (cls := function_class(node)) is not None))
 
 
 def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
-    """The nodes of custom Functions in the graph of the outputs, written in Python (they are their
-    own ctx) or in C++."""
+    """Return the nodes of custom Functions in the graph of the outputs, written in Python (where
+    the node is the ctx) or in C++."""
     return tuple(
         node
         for node in every_node(outputs)
@@ -127,12 +127,12 @@ def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
 
 
 def every_node(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
-    """All nodes of the graph of the outputs, once each."""
+    """Return all nodes of the graph of the outputs, once each."""
     return nodes_below([output.grad_fn for output in outputs if output.grad_fn is not None])
 
 
 def nodes_below(roots: Sequence[Any]) -> tuple[Any, ...]:
-    """These nodes and all that backward reaches from them, once each."""
+    """Return the nodes and all that backward reaches from them, once each."""
     seen: dict[Any, None] = {}
     stack = list(roots)
     while stack:
@@ -145,10 +145,10 @@ def nodes_below(roots: Sequence[Any]) -> tuple[Any, ...]:
 
 @contextmanager
 def tapped(classes: Sequence[type], sink: list[RawReturn], kept: Kept) -> Iterator[None]:
-    """Inside, every `backward` (or `vjp`) of these classes leaves what it returns in `sink`.
-    Restored whatever happens.
+    """Context in which the result of every `backward` (or `vjp`) of these classes is added to
+    `sink`.
 
-    `kept` names the tensors beside its own attributes that a ctx must not return the memory of.
+    `kept` lists the tensors whose memory a ctx must not return, in addition to its attributes.
     """
 
     def recording(cls: type, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,9 +157,9 @@ def tapped(classes: Sequence[type], sink: list[RawReturn], kept: Kept) -> Iterat
         @own_code
         def recorded(ctx: Any, *cotangents: Any) -> Any:
             returned = wrapped(original, ctx, *cotangents)
-            # A list is one gradient for autograd, and refused
+            # Autograd takes a list for one gradient, and refuses it
             as_tuple = returned if isinstance(returned, tuple) else (returned,)
-            # A subclass that inherits or calls this backward leaves its own
+            # A subclass that inherits or calls this backward is recorded itself
             if (function_class(ctx) or cls) is cls:
                 shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
                 theirs, needs = as_tuple[: len(as_tuple) - added], tuple(ctx.needs_input_grad)
@@ -186,8 +186,8 @@ def tapped(classes: Sequence[type], sink: list[RawReturn], kept: Kept) -> Iterat
 
 @contextmanager
 def watched(classes: Sequence[type]) -> Iterator[list[Wrote]]:
-    """Inside, every `forward` of these classes leaves the arguments that it changed in the list.
-    Restored whatever happens."""
+    """Context in which the arguments changed by every `forward` of these classes are added to the
+    yielded list."""
     sink = list[Wrote]()
 
     def watching(cls: type, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -202,11 +202,11 @@ def watched(classes: Sequence[type]) -> Iterator[list[Wrote]]:
             ]
             before = Snapshot([tensor for _, tensor in places])
             returned = wrapped(original, *arguments)
-            given_back = [id(output) for output in pytree.tree_leaves(returned)]
+            outputs = [id(output) for output in pytree.tree_leaves(returned)]
             for i in before.changed():
                 place, tensor = places[i]
-                # One that is returned was written in place on purpose
-                if id(tensor) not in given_back:
+                # An argument that is returned was written in place on purpose
+                if id(tensor) not in outputs:
                     sink.append(Wrote(cls, place, tensor.requires_grad, before.difference(i)))
             return returned
 
@@ -236,7 +236,7 @@ def _patched(
 
 
 def edge_of(node: Any, number: int) -> Edge | None:
-    """What a node expects at one of its inputs."""
+    """Return the gradient that a node expects at one of its inputs."""
     if node is None:
         return None
     metadata = expected_gradients(node)[number]
@@ -246,12 +246,12 @@ def edge_of(node: Any, number: int) -> Edge | None:
     )
 
 
-# ---- Functions written in C++: what their backward returns before the engine casts and sums it
+# ---- Functions written in C++: the values that their backward returns
 WRONG_NUMBER = re.compile(
     r"(function|backward formula for) (.+) returned an incorrect number of gradients \(expected "
     r"(\d+), got (\d+)\)"
 )
-"""Torch's sentence, of a C++ node and, from 2.14 on, of a registered operator."""
+"""Torch's error message, for a C++ node and, from 2.14 on, for a registered operator."""
 Given = tuple[Tensor | None, ...]
 
 
@@ -262,11 +262,11 @@ def called_again(
     kept: Callable[[], Sequence[Named]],
     count: Callable[[], None],
 ) -> Iterator[None]:
-    """Every C++ node that a backward inside reaches is called once more, afterwards, for the same
-    cotangents; what it returns is left in `sink`.
+    """Context after which every C++ node that a backward inside has reached is called again with
+    the same cotangents, and its result added to `sink`.
 
-    `kept` names, afterwards, the tensors whose memory it must not return; `count` is called before
-    each call. A node that can be called only once leaves nothing.
+    `kept` lists, at that time, the tensors whose memory must not be returned; `count` is called
+    before each call. Nodes that can be called only once are skipped.
     """
     taken: dict[Any, Given] = {}
 
@@ -285,10 +285,10 @@ def called_again(
         with torch.no_grad():
             try:
                 returned = node(*cotangents)
-            except Exception:  # the engine reported it before
+            except Exception:  # the first call's error was reported by the engine
                 continue
             returned = returned if isinstance(returned, tuple) else (returned,)
-            # The engine asks for gradients of tensor arguments only
+            # The engine requests gradients of tensor arguments only
             edges = tuple(edge_of(*following) for following in node.next_functions)
             sink.append(
                 RawReturn(
@@ -306,14 +306,15 @@ def is_native(node: Any) -> bool:
 
 
 def native_name(node: str) -> str:
-    """`Linear` of a node called `torch::autograd::CppNode<(anonymous namespace)::Linear>`."""
+    """Return the Function's name, `Linear` for a node named
+    `torch::autograd::CppNode<(anonymous namespace)::Linear>`."""
     inner = node.partition(CPP_FUNCTION)[2].rstrip().removesuffix(">").rstrip()
     return inner.replace("(anonymous namespace)::", "").replace(" >", ">")
 
 
 def wrong_number(message: str) -> tuple[str, int, int] | None:
-    """(name, gradients expected, gradients returned) where a C++ node, or a registered operator,
-    itself refused what backward returned."""
+    """Return (name, gradients expected, gradients returned) if the message is a C++ node's or a
+    registered operator's refusal of what backward returned; None otherwise."""
     found = WRONG_NUMBER.search(message)
     if found is None or (found[1] == "function" and CPP_FUNCTION not in found[2]):
         return None
@@ -321,22 +322,22 @@ def wrong_number(message: str) -> tuple[str, int, int] | None:
     return name, int(found[3]), int(found[4])
 
 
-# ---- A Function replaced by its forward: a stand-in `ctx`, and its `apply` inside a call answered
-# by `forward` itself, under autograd
+# ---- A Function replaced by its forward: with a stand-in `ctx`, and `apply` replaced by `forward`
+# under autograd
 class StandIn(FunctionCtx):
-    """What `forward` and `setup_context` may ask of a ctx: marks and saved tensors are kept, and
-    change nothing. What it has no name for is an AttributeError, as for a real one."""
+    """A ctx for `forward` and `setup_context`: marks and saved tensors are stored without effect.
+    Unknown attributes raise AttributeError, as of a real ctx."""
 
     saved_for_forward: tuple[Any, ...] = ()
     materialize_grads = True
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
-        """`needs_input_grad`: per argument of forward, as a real ctx has it."""
+        """`needs_input_grad`: per argument of forward, as of a real ctx."""
         self.needs_input_grad = needs_input_grad
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What forward saved so far: of both kinds, torch shows that for forward mode."""
+        """The tensors saved so far; as in torch those for forward mode, if there are any."""
         return tuple(self.saved_for_forward or getattr(self, "to_save", ()))
 
     @property
@@ -345,8 +346,8 @@ class StandIn(FunctionCtx):
 
 
 def by_forward(cls: Any, arguments: tuple[Any, ...]) -> Any:
-    """What `cls.forward` returns for the arguments of `apply`; `setup_context` is called where the
-    class has its own."""
+    """Return the result of `cls.forward` for the arguments of `apply`; `setup_context` is called if
+    the class defines it."""
     ctx = StandIn(tuple(isinstance(x, Tensor) and x.requires_grad for x in arguments))
     if cls.setup_context is Function.setup_context:
         return wrapped(cls.forward, ctx, *arguments)
@@ -356,13 +357,13 @@ def by_forward(cls: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 class Graphs(FunctionMode):
-    """Puts the tensors that forwards of Functions computed, with their graphs, in the place of the
-    plain ones that torch returns from `apply`, wherever an operation takes one. Both share
+    """Mode that replaces the plain tensors that torch returns from `apply`, wherever an operation
+    takes one, by those that the Function's forward computed, with their graphs. Both share
     memory."""
 
     def __init__(self) -> None:
         super().__init__()
-        # By the id of the plain one, which is kept alive
+        # By the id of the plain tensor, which is kept alive
         self._of: dict[int, tuple[Tensor, Tensor]] = {}
 
     def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
@@ -372,13 +373,13 @@ class Graphs(FunctionMode):
         return self.put_back(wrapped(func, *args, **named))
 
     def put_back(self, values: Any) -> Any:
-        """The same, each plain tensor replaced by the one with its graph."""
+        """Return the values with each plain tensor replaced by the one with its graph."""
         if self._of:
             return pytree.tree_map(lambda x: self._of[id(x)][1] if id(x) in self._of else x, values)
         return values
 
     def plain(self, y: Any) -> Any:
-        """A plain tensor in the place of one with a graph."""
+        """Return a plain tensor for one with a graph."""
         if not isinstance(y, Tensor):
             return y
         with without_function_modes():
@@ -389,10 +390,10 @@ class Graphs(FunctionMode):
 
 @contextmanager
 def forward_of(cls: type, graphs: Graphs) -> Iterator[None]:
-    """Inside, what this thread applies of this Function is its forward under autograd, without a
-    node of its own. Other Functions are applied, to tensors that have their graphs. Of what leaves
-    this context, `graphs.put_back` has the graphs."""
-    applying = list[type]()  # the Functions that torch is about to apply for us
+    """Context in which `apply` of this Function, in this thread, runs its forward under autograd,
+    without a node of its own. Other Functions are applied as usual, to tensors with their graphs.
+    Tensors that leave this context get their graphs by `graphs.put_back`."""
+    applying = list[type]()  # Functions whose next `apply` is torch's own
 
     def instead(applied: Any) -> Callable[..., Any] | None:
         if applying and applying[-1] is applied:

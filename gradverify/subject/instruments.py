@@ -1,5 +1,5 @@
-"""What every measurement goes through, the calls into autograd and the operators of tensors: which
-of them a check replaced."""
+"""Detection of replaced calls into autograd and operators of tensors, on which every measurement
+depends."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TORCH = str(Path(torch.__file__).parent)
 
 
 def replaced() -> tuple[str, ...]:
-    """Those that are not what they were when gradverify was imported: `replaced
+    """Return those that have changed since gradverify was imported, as texts such as `replaced
     torch.Tensor.__mul__`."""
     now = dict(_instruments())
     return tuple(
         f"{'replaced' if name in now else 'removed'} {name}"
         for name, before in AT_FIRST.items()
-        # Also as torch itself wraps it, when its compiler is imported
+        # Torch itself wraps some when its compiler is imported, which is not reported
         if (found := now.get(name)) is not before
         and not (
             getattr(found, "__wrapped__", None) is before
@@ -49,4 +49,4 @@ OPERATORS = tuple(
     if name == "backward" or (name[:2] == "__" and callable(getattr(torch.Tensor, name)))
 )
 AT_FIRST: Mapping[str, Any] = MappingProxyType(dict(_instruments()))
-"""Before any code of the user's was imported, in a process that is ours."""
+"""The originals, recorded before any user code is imported (in a process of ours)."""

@@ -1,4 +1,4 @@
-"""Triton kernels where there is no GPU: Triton's interpreter computes them with NumPy, on the CPU.
+"""Triton kernels on machines without a GPU, run by Triton's interpreter with NumPy on the CPU.
 Triton itself is never imported here."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 VARIABLE = "TRITON_INTERPRET"
-# Whose calls are launches of a kernel
+# The class whose calls launch kernels
 MODULE, LAUNCHES = "triton.runtime.interpreter", "GridExecutor"
 INSTALL = (
     "`pip install 'gradverify[triton]'`: where there is no GPU, its kernels are then checked under "
@@ -26,10 +26,11 @@ TOO_LATE = (
 
 @contextmanager
 def interpreting() -> Iterator[None]:
-    """Kernels that are imported inside run under the interpreter, where there is no CUDA device and
-    the environment does not say what shall be.
+    """Context in which imported kernels will use the interpreter, if there is no CUDA device and
+    the environment variable is not set.
 
-    Also what torch imports of Triton by itself (torch.compile) has to be made so: kernels call it.
+    Parts of Triton that torch imports (for torch.compile) have to be imported inside too, as
+    kernels call them.
     """
     if VARIABLE in os.environ or torch.cuda.is_available():
         yield
@@ -42,8 +43,8 @@ def interpreting() -> Iterator[None]:
 
 
 def launches(call: Callable[[], object]) -> int:
-    """How many kernels a call launches under the interpreter; it is not made where the interpreter
-    is not loaded."""
+    """Return the number of kernels that a call launches under the interpreter; without making the
+    call, 0 if the interpreter is not loaded."""
     executor: Any = getattr(sys.modules.get(MODULE), LAUNCHES, None)
     if executor is None:
         return 0

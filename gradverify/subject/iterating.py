@@ -1,11 +1,11 @@
-"""Does a function iterate until something is below a tolerance? Then it goes on where the tolerance
-is tighter, and leaves less.
+"""Detection of functions that iterate until something is below a tolerance: with a tighter
+tolerance they iterate longer, and their remaining error is smaller.
 
 Both are measured. Wherever a line of the user's code compares tensors (`residual <= tolerance`) or
 reads a floating number (`float(residual)`), the comparison can be made as if the tolerance were
-2⁻¹⁰ (or 2⁻³⁰) of what it is. A line that is then run more often, by a function whose outputs stay
-what they are within the check's tolerance, is the test by which an iteration stops. Reading
-numbers, or a loop over rows with a test in it, is none.
+2⁻¹⁰ (or 2⁻³⁰) of what it is. A line that is then run more often, in a function whose outputs stay
+the same within the check's tolerance, is the stopping test of an iteration. Other reads of numbers,
+or a loop over rows with a test in it, do not qualify.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gradverify.subject.own_code import DispatchMode, Keywords, wrapped
 from gradverify.subject.snapshot import near
 from gradverify.torch_private import READ
 
-# Of a forward and a backward: a solver takes some hundreds, and both are done in seconds
+# Of a forward and a backward: a solver takes some hundreds, and this many take seconds
 MOST_READS, MOST_OPERATIONS = 10_000, 200_000
-# As factors of either side; Newton's method may end far below its tolerance
+# Factors for either side of a comparison; Newton's method may end far below its tolerance
 TIGHTER = (2.0**-10, 2.0**10, 2.0**-30, 2.0**30)
-LINES = 8  # of the user's code that are tried, those first that are run most often
+LINES = 8  # of the user's code that are tried, the most frequently run first
 COMPARES = frozenset(
     getattr(getattr(torch.ops.aten, name), kind)
     for name in ("le", "lt", "ge", "gt")
@@ -39,8 +39,8 @@ COMPARES = frozenset(
 
 
 class _Counting(DispatchMode):
-    """Counts how often a number is taken out of a tensor (`.item()`, `float(x)`, `if x > 0`).
-    Raises Endless after `most` of that."""
+    """Mode that counts how often a number is read from a tensor (`.item()`, `float(x)`, `if x >
+    0`). Raises Endless after `most` reads."""
 
     def __init__(self, most: float = math.inf) -> None:
         super().__init__()
@@ -59,12 +59,12 @@ class _Counting(DispatchMode):
 
 
 class Tightened(_Counting):
-    """Makes comparisons at some lines as if what is compared with were that many times as large.
-    `asked`: how often each line compared."""
+    """Mode that multiplies the right-hand side of comparisons at some lines by a factor.
+    `comparisons`: the number of comparisons of each line."""
 
     def __init__(self, factors: Mapping[Line, float], most: float = math.inf) -> None:
         super().__init__(most)
-        self.asked = Counter[Line]()
+        self.comparisons = Counter[Line]()
         self._factors = factors
 
     def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
@@ -72,7 +72,7 @@ class Tightened(_Counting):
         line = users_line() if reads or func in COMPARES else None
         if line is None:
             return super().answer(func, args, named)
-        self.asked[line] += 1
+        self.comparisons[line] += 1
         factor = self._factors.get(line, 1.0)
         if factor == 1.0 or reads:
             found = super().answer(func, args, named)
@@ -81,7 +81,7 @@ class Tightened(_Counting):
 
 
 class Endless(Spent):
-    """A call was ended that may never have ended by itself; the text says after what."""
+    """A call was stopped that might never have ended; the message states what it had done."""
 
 
 def stopping_tests(
@@ -90,13 +90,13 @@ def stopping_tests(
     elsewhere: Sequence[Tensor],
     share: float,
 ) -> Mapping[Line, float]:
-    """The lines by which the function's iterations stop, with the factor that makes each tolerance
-    tighter; empty where it does not iterate, or computes outside of torch. `share`: how far, beside
-    the largest, its outputs may go then.
+    """Return the lines of the stopping tests of the function's iterations, with the factor that
+    makes each tolerance tighter; empty where it does not iterate, or computes outside of torch.
+    `share`: how far its outputs may change then, relative to the largest.
 
-    Calls it here and at other inputs, as an iteration that starts from the last solution has much
-    to do only where it comes to new ones; where lines compare again and again there, once more and
-    up to four times for each of these.
+    Calls the function at its inputs and at others, since an iteration that starts from its last
+    solution takes many steps only at new inputs; where lines compare repeatedly, once more and up
+    to four times for each of these lines.
     """
     found = dict[Line, float]()
     for call in (
@@ -120,12 +120,12 @@ def stopping_tests(
 
 
 def watched(call: Callable[[], Value]) -> Value:
-    """What a call gives. Raises Endless where it takes more than MOST_READS or MOST_OPERATIONS;
-    what it does outside of torch is not counted.
+    """Make a call and return its result. Raises Endless where it takes more than MOST_READS or
+    MOST_OPERATIONS; operations outside of torch are not counted.
 
-    What is wrong with it says nothing against the function, as torch computes other numbers under a
-    dispatch mode: the backward of a complex `linalg.lstsq` takes a conjugate for the number itself
-    (torch 2.13). A function may also not bear to be watched at all.
+    Wrong results are not held against the function, as torch may compute other numbers under a
+    dispatch mode: the backward of a complex `linalg.lstsq` ignores a conjugate (torch 2.13). Some
+    functions do not run under a mode at all.
     """
     with _Counting(MOST_READS):
         return call()
@@ -134,10 +134,10 @@ def watched(call: Callable[[], Value]) -> Value:
 def _watched(
     call: Callable[[], Sequence[Any]], factors: Mapping[Line, float]
 ) -> tuple[Sequence[Any], Counter[Line]] | None:
-    """What a call gives, and which lines compared how often; None where it raises, or does not come
-    to its end."""
+    """Return the result of a call, and the number of comparisons of each line; None where it raises
+    or is stopped."""
     mode = Tightened(factors, MOST_READS)
     with suppress(Endless), mode:
         found = tried(call)
-        return None if found is None else (found, mode.asked)
+        return None if found is None else (found, mode.comparisons)
     return None

@@ -1,5 +1,5 @@
-"""The same numbers in another memory layout. The gaps that a layout leaves in memory hold numbers
-that are not the tensor's."""
+"""Memory layouts of tensors. The gaps of a layout in memory hold numbers that are not the
+tensor's."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gradverify.model.case import Layout, TensorRecipe, dimension_complaint, is_
 from gradverify.subject.failure import refuse
 from gradverify.torch_private import is_transformed
 
-# ---- The same numbers in another memory layout
-# In floating gaps, so that code which reads them computes something else; integer gaps hold 0, an
-# index that always exists
+# ---- Layouts of a spec
+# Value of gaps in floating tensors, so that code that reads them computes something else; gaps in
+# integer tensors hold 0, an index that always exists
 GAP = 1
-LAID = (None, "contiguous", "expanded")  # what `laid` leaves as it lies
+LAID = (None, "contiguous", "expanded")  # layouts that `laid` leaves unchanged
 
 
 def settled(recipe: TensorRecipe, layout: Layout | None) -> TensorRecipe:
-    """The recipe with the layout that is meant for every input, if it names none itself and can
-    have it."""
+    """Return the recipe with the layout for all inputs, if it names none itself and can have that
+    layout."""
     if (
         recipe.layout is not None
         or layout is None
@@ -42,8 +42,9 @@ def settled(recipe: TensorRecipe, layout: Layout | None) -> TensorRecipe:
 
 
 def layout_of(tensor: Tensor, wanted: Layout | None, others: Layout | None, place: str) -> Layout:
-    """The layout of an input: as its own recipe says (UserCodeError that names its place,
-    `inputs.x`, where it cannot have that), else as is meant for all that can."""
+    """Return the layout of an input: `wanted`, of its own recipe, or `others`, for all inputs that
+    can have it. Raises UserCodeError that names its place, `inputs.x`, if it cannot have the
+    layout of its own recipe."""
     layout = wanted or others or "contiguous"
     complaint = dimension_complaint(layout, tuple(tensor.shape))
     if layout == "expanded" and tensor.dim() and not bool((tensor == tensor[:1]).all()):
@@ -57,11 +58,11 @@ def layout_of(tensor: Tensor, wanted: Layout | None, others: Layout | None, plac
 
 
 def laid(tensor: Tensor, layout: str | None) -> Tensor:
-    """The tensor itself where it lies so already (None: as it lies), else a copy that does;
-    differentiable, and no view.
+    """Return a tensor in a layout (None: its own): itself if it has the layout, else a copy, made
+    differentiably, that is no view.
 
     `expanded` is not made here (a Jacobian is measured on separate elements, see `expanded`).
-    Inside a transform of torch.func the layout is the transform's own matter.
+    Inside a transform of torch.func the tensor is returned unchanged.
     """
     if layout in LAID or is_transformed(tensor):
         return tensor
@@ -72,13 +73,13 @@ def laid(tensor: Tensor, layout: str | None) -> Tensor:
 
 
 def expanded(tensor: Tensor) -> Tensor:
-    """One slice repeated along the first dimension with stride 0, detached."""
+    """Return the first slice repeated along the first dimension with stride 0, detached."""
     return tensor.detach()[:1].clone().expand(tensor.shape)
 
 
 def _place(like: Tensor, layout: str) -> Tensor:
-    """Room for a tensor of this shape, filled with what is not its own. `.data` makes it no view:
-    autograd sees a tensor, as from a user."""
+    """Return memory for a tensor of this shape in a layout, gaps filled. By `.data` it is no view
+    for autograd, but a tensor as a user would pass it."""
     shape = like.shape
     if layout == "transposed":
         return _blank(like, (*shape[:-2], shape[-1], shape[-2])).mT.data
@@ -95,15 +96,14 @@ def _blank(like: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.full(shape, gap, dtype=like.dtype, device=like.device)
 
 
-# ---- The same numbers laid out differently in memory, for rules that vary the layout of a call
-# (what a spec asks for is `layout`)
+# ---- Layouts for rules that vary the layout of a call (unlike `layout` in a spec)
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def sliced(x: Tensor) -> Tensor:
-    """x as every second column of wider rows, from the second one on: no two dimensions can be seen
-    as one."""
+    """Return x as every second column of wider rows, from the second one on: no two dimensions can
+    be merged."""
     x = x.detach()
     if not x.numel():
         return x.clone()
@@ -115,15 +115,15 @@ def sliced(x: Tensor) -> Tensor:
 
 
 def reversed_along(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """`x.flip`, for unsigned integers too, which torch reverses only as signed ones of their
-    size."""
+    """Return `x.flip(dims)`, also for unsigned integers, which torch flips only as signed ones of
+    their size."""
     signed = SIGNED.get(x.dtype)
     return x.flip(dims) if signed is None else x.view(signed).flip(dims).view(x.dtype)
 
 
 def permuted(x: Tensor) -> Tensor:
-    """x with its dimensions in another order in memory: channels last where there are four or five,
-    else reversed."""
+    """Return x with its dimensions in another order in memory: channels last for four or five
+    dimensions, else reversed."""
     x = x.detach()
     if x.dim() in CHANNELS_LAST:
         return x.contiguous(memory_format=CHANNELS_LAST[x.dim()])
@@ -132,15 +132,15 @@ def permuted(x: Tensor) -> Tensor:
 
 
 def constant(x: Tensor, value: float) -> Tensor:
-    """A tensor like x that is `value` throughout, with all strides 0, in a storage as large as x
-    whose other numbers differ."""
+    """Return a tensor like x that is `value` throughout, with all strides 0, in a storage as large
+    as x whose other numbers differ."""
     storage = torch.linspace(-1.0, -0.5, max(x.numel(), 1), dtype=torch.float64, device="cpu").to(x)
     storage[0] = value
     return storage.as_strided(x.shape, (0,) * x.dim())
 
 
 def offset(x: Tensor) -> Tensor:
-    """x, contiguous, behind as many numbers as it has."""
+    """Return x, contiguous, at a storage offset of as many numbers as it has."""
     x = x.detach()
     if not x.dim():
         return sliced(x)
@@ -148,13 +148,13 @@ def offset(x: Tensor) -> Tensor:
 
 
 def conjugated(x: Tensor) -> Tensor:
-    """x, complex, stored as its conjugate with the conjugate bit set."""
+    """Return a complex x stored as its conjugate with the conjugate bit set."""
     return x.detach().conj().resolve_conj().conj()
 
 
 def with_surroundings(x: Tensor) -> Tensor:
-    """A copy with the same strides in a storage of its own that has the same surroundings (of a
-    contiguous slice up to as many numbers before it as it has); without history."""
+    """Return a copy with the same strides, without history, in a storage of its own that also has
+    the surrounding numbers (for a contiguous slice up to as many before it as it has)."""
     x = x.detach()
     if x.layout != torch.strided or x.is_conj() or x.is_neg():
         return x.clone()
@@ -168,7 +168,7 @@ def with_surroundings(x: Tensor) -> Tensor:
 
 
 def relaid(x: Tensor) -> Tensor:
-    """A differentiable copy, no view, with the same strides."""
+    """Return a differentiable copy, no view, with the same strides."""
     if x.layout != torch.strided or x.is_contiguous():
         return x.clone()
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(x)

@@ -1,5 +1,5 @@
-"""What lives on after its last use: memory that only the garbage collector, or nobody, gives
-back."""
+"""Tensors and nodes that stay alive after their last use: memory that only the garbage collector
+frees, or that is never freed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gradverify.subject.snapshot import copied
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import function_class
 
-# Tells whether a storage lives, whatever becomes of the Python tensors that show it
+# Reference to a storage that does not depend on the Python tensors that share it
 _weak: Any = reductions.StorageWeakRef
 
 
 class Alive(NamedTuple):
     """Inputs alive after a finished backward although the caller dropped them; outputs and nodes
-    alive when everything was dropped. `values`, `gradients`: copies of the checked outputs and of
-    what that backward gave."""
+    alive after everything was dropped. `values`, `gradients`: copies of the checked outputs and of
+    the gradients."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -37,19 +37,19 @@ class Alive(NamedTuple):
 def still_alive(
     subject: Subject, function: Differentiable, cotangents: Sequence[Tensor], inputs: bool
 ) -> Alive:
-    """One forward and one finished backward with the collector off. `inputs`: are they looked at?
-    Raises UserCodeError."""
+    """Run one forward and one finished backward without garbage collector; return what stays alive.
+    `inputs`: whether inputs are examined. Raises UserCodeError."""
     was_on = gc.isenabled()
     gc.disable()
     try:
-        # The inputs are results of their own, so that nothing of ours holds them
+        # The function gets results of an operation, which nothing of ours refers to
         leaves = subject.leaves()
         graph = function.graph(leaves, [leaf * 1 for leaf in leaves])
         values = copied(function.of(graph))
         gradients = copied(function.gradients(graph, cotangents))
         del leaves
         outputs = graph.outputs
-        # An input that an output is a view of
+        # Inputs that an output is a view of are not examined
         shown = [_address(output) for output in outputs if isinstance(output, Tensor)]
         given = {
             a.name: _weak(x.untyped_storage())

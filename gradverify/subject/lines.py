@@ -1,5 +1,5 @@
-"""Lines of the user's source that a finding is shown at: where a method is defined, makes one
-gradient, or writes into an argument."""
+"""Lines of the user's source for findings: the definition of a method, or the line that computes
+one gradient, or writes into an argument."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from gradverify.subject.base_call import ForwardSeen
 from gradverify.subject.graph import nodes_below, registered_backward
 from gradverify.subject.subject import Subject
-from gradverify.subject.target import Place, definition, place_of, users
+from gradverify.subject.target import Place, definition, outside_torch, place_of
 from gradverify.torch_private import added_arguments, function_class
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -23,8 +23,8 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 # ---- The source of a live function
 class Source(NamedTuple):
-    """`tree`: its definition; `lines`: as they stand in the file, of which they begin at line
-    `first` (from 1)."""
+    """The source of a function. `tree`: its definition; `lines`: of the file, the first of which
+    has the number `first` (from 1)."""
 
     tree: ast.FunctionDef | ast.AsyncFunctionDef
     file: str
@@ -32,7 +32,7 @@ class Source(NamedTuple):
     lines: tuple[str, ...]
 
     def place(self, line: int) -> Place:
-        """A line of it, counted from 1."""
+        """Return the place of a line of the source, counted from 1."""
         return Place(self.file, self.first + line - 1, self.lines[line - 1].strip())
 
     @property
@@ -46,8 +46,8 @@ class Source(NamedTuple):
                 waiting += list(ast.iter_child_nodes(child))
 
     def changes(self, name: str) -> dict[int, bool]:
-        """The lines that bind a name to something else than None (true), or write into what it
-        holds."""
+        """Return the lines that bind a name to a value other than None (true), or write into the
+        object that it refers to (false)."""
         found = dict[int, bool]()
         nodes = list(self.nodes)
         spared = {
@@ -85,7 +85,7 @@ class Source(NamedTuple):
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:
-    """None where the source cannot be read."""
+    """Return the source of a function; None where it cannot be read."""
     try:
         plain = inspect.unwrap(function)
         lines, first = inspect.getsourcelines(plain)
@@ -107,7 +107,7 @@ def source_of(function: Callable[..., Any]) -> Source | None:
 
 
 def _root(node: ast.AST) -> str | None:
-    """The name at the beginning of `x.data[0].view(-1)`."""
+    """Return the leftmost name of an expression, `x` of `x.data[0].view(-1)`."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else None
@@ -115,8 +115,8 @@ def _root(node: ast.AST) -> str | None:
 
 # ---- backward
 def returned_line(subject: Subject, name: str) -> Place | None:
-    """Of a Function's input `name`, as `_made`; None for a list of tensors, and where another
-    `line` than a backward's is known."""
+    """Return the place where a Function's backward makes the gradient of input `name`, as `_made`;
+    None for a list of tensors, and where the target's line is not that of a backward."""
     place = next(
         (
             n
@@ -132,10 +132,10 @@ def returned_line(subject: Subject, name: str) -> Place | None:
 
 
 def _made(backward: Callable[..., Any], first: int, place: int, count: int) -> Place | None:
-    """Where `backward`, whose definition stands at line `first`, makes what it returns for input
-    `place` of `count`: in its one `return`, or in the one line above that binds the name that is
-    returned. None where that is not certain: several returns, a starred tuple, a name that is bound
-    or written into more than once, no source."""
+    """Return the place where `backward`, defined at line `first`, makes the gradient of input
+    `place` of `count`: its only `return`, or the only line that binds the name that is returned.
+    None where that is uncertain: with several returns, a starred tuple, a name that is bound or
+    written into more than once, or without source."""
     source = source_of(backward)
     if source is None or not source.first <= first < source.first + len(source.lines):
         return None
@@ -157,16 +157,16 @@ def _made(backward: Callable[..., Any], first: int, place: int, count: int) -> P
 
 
 def backward_of(cls: type) -> Place | None:
-    """The definition of the backward of a Function, or of what was registered as that of an
+    """Return the place of the backward of a Function, or of the backward registered for an
     operator; None where that is torch's own code."""
     registered = registered_backward(cls)
-    return users(place_of(registered) if registered else definition(cls))
+    return outside_torch(place_of(registered) if registered else definition(cls))
 
 
 def inner_backward(seen: ForwardSeen, input: int | None) -> Place | None:
-    """Where the backward stands that a callable, a module or a registered operator goes through: of
-    the Function that the gradient of a differentiable `input` comes through (None: of any input).
-    None where no Function or several could be at fault, or where none leads to it."""
+    """Return the place of the backward inside a callable, a module or a registered operator: of the
+    only Function in the graph, if the gradient of a differentiable `input` (None: of any) passes
+    through it. None where there are several Functions, or none on the way to the input."""
     owners = {function_class(node) for node in seen.nodes}
     leaf = None if input is None else seen.leaves[input]
     if len(owners) != 1 or None in owners:
@@ -185,7 +185,7 @@ def inner_backward(seen: ForwardSeen, input: int | None) -> Place | None:
         or not inspect.isfunction(inspect.unwrap(backward))
     ):
         return at
-    # Whose needs are of every argument, where the edges are of the tensors
+    # `needs_input_grad` has an entry for every argument, `next_functions` for tensors only
     node = seen.nodes[0]
     wanted = [place for place, needed in enumerate(node.needs_input_grad) if needed is True]
     edges = [following for following, _ in node.next_functions if following is not None]
@@ -203,8 +203,9 @@ def inner_backward(seen: ForwardSeen, input: int | None) -> Place | None:
 
 # ---- other methods
 def forward_line(cls: type, argument: int | None = None) -> Place | None:
-    """The one line of `forward` that writes into the argument of this number (`ctx` not counted),
-    else its definition. None where its source cannot be read, or `forward` is torch's own."""
+    """Return the place of the only line of `forward` that writes into the argument of this number
+    (`ctx` not counted), otherwise of its definition. None where its source cannot be read, or
+    `forward` is torch's own."""
     forward = getattr(cls, "forward", None)
     if forward is None or forward is torch.autograd.Function.forward:
         return None
@@ -220,8 +221,8 @@ def forward_line(cls: type, argument: int | None = None) -> Place | None:
 
 
 def method_line(cls: type, method: str) -> Place | None:
-    """The definition of a Function's `jvp` or `vmap`, or of the method that saves for backward
-    ("saving"): `setup_context`, else `forward`. None where the class has none of its own."""
+    """Return the place of a Function's `jvp` or `vmap`, or of the method that saves for backward
+    ("saving"): `setup_context`, otherwise `forward`. None where the class does not define it."""
     name = ("forward" if _takes_ctx(cls) else "setup_context") if method == "saving" else method
     found = getattr(cls, name, None)
     if found is None or found is getattr(torch.autograd.Function, name, None):

@@ -1,5 +1,5 @@
-"""A module in the check's precision, with the hooks of its parameters. Real numbers stay real and
-complex ones complex: no part is dropped."""
+"""Modules: cast to the check's precision, with hooks of parameters, tensors replaced during a call,
+and buffers at a fixed point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradverify.subject.forms import brought
+from gradverify.subject.forms import referenced
 from gradverify.subject.snapshot import alike, same
 from gradverify.torch_private import (
     TENSOR_HOOKS,
@@ -33,11 +33,11 @@ Hooks = tuple[Callable[..., Any], ...]
 
 
 def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
-    """The module itself, its floating and complex parameters and buffers in the precision of
-    `dtype`, all of it on `device`.
+    """Cast a module's floating and complex parameters and buffers in place to the precision of
+    `dtype`, move all to `device`, and return the module.
 
-    Complex ones stay complex. A complex `dtype` makes real ones complex too, unless the module has
-    complex ones itself: then it knows which are which.
+    Complex tensors stay complex. A complex `dtype` makes real ones complex too, unless the module
+    has complex ones already, and so distinguishes the two.
     """
     mixed = any(tensor.is_complex() for tensor in chain(module.parameters(), module.buffers()))
     real = dtype.to_real() if mixed else dtype
@@ -53,18 +53,18 @@ def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> t
 
 # ---- hooks on parameters
 def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy; the hooks of its parameters, which `copy.deepcopy` leaves behind, are those of the
-    copy too. Raises what copying raises."""
+    """Return a deep copy of a module, including the hooks of its parameters, which `copy.deepcopy`
+    does not copy. Raises what copying raises."""
     memo: dict[int, Any] = {}
     other = copy.deepcopy(module, memo)
     for old, new in zip(module.parameters(), other.parameters(), strict=True):
-        # Of a jitted module, whose parameters are copied as an operation of autograd
+        # The parameters of a jitted module are copied as an operation of autograd
         if not new.is_leaf:
             new.detach_().requires_grad_(old.requires_grad)
         for kind in TENSOR_HOOKS:
             hooks = getattr(old, kind, None)
             if hooks and new.requires_grad:
-                # A hook that is a method of the module becomes the copy's; any other is shared
+                # A hook that is a method of the module is bound to the copy; others are shared
                 own = OrderedDict(hooks)
                 for key, hook in hooks.items():
                     if inspect.ismethod(hook) and id(hook.__self__) in memo:
@@ -74,7 +74,7 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def hooks_of(module: torch.nn.Module) -> dict[str, Hooks]:
-    """The hooks that run on the gradient of each parameter which has any
+    """Return the hooks on the gradient of each parameter that has any
     (`Tensor.register_hook`)."""
     return {
         name: hooks
@@ -84,8 +84,8 @@ def hooks_of(module: torch.nn.Module) -> dict[str, Hooks]:
 
 
 def hooked(values: Mapping[str, Any], hooks: Mapping[str, Hooks]) -> dict[str, Any]:
-    """The values lent to a module as its parameters, the hooks of these on them: on views, so that
-    a value which is lent twice has every hook once."""
+    """Return the values that replace a module's parameters, with the hooks of these: on views, so
+    that a value that replaces two parameters has every hook once."""
     lent = dict(values)
     for name in lent.keys() & hooks.keys():
         if values[name].requires_grad:
@@ -96,22 +96,22 @@ def hooked(values: Mapping[str, Any], hooks: Mapping[str, Hooks]) -> dict[str, A
 
 
 def after_accumulation(module: torch.nn.Module) -> tuple[str, ...]:
-    """The parameters with hooks that run once `.grad` is written
+    """Return the names of parameters with hooks that run after `.grad` is written
     (`register_post_accumulate_grad_hook`)."""
     return tuple(
         name for name, value in module.named_parameters() if hooks_after_accumulation(value)
     )
 
 
-# ---- Tensors of modules that each call gets others in the place of: the parameters and buffers
-# of a checked module, the buffers of those that a callable reaches
-DEPTH = 3  # functions that call functions
+# ---- Tensors of modules that are replaced in each call: the parameters and buffers of a checked
+# module, the buffers of modules that a callable reaches
+DEPTH = 3  # of functions that call functions
 
 
 def reached(function: Any, *arguments: Any) -> tuple[nn.Module, ...]:
-    """The modules that a function is given or holds: bound to it, in its closure, its defaults or a
-    partial, or under a global name that its code uses; the same for functions of its own package
-    that it calls so, and for the forward of an autograd Function."""
+    """Return the modules that a function gets or refers to: as its `self`, in its closure, its
+    defaults or a partial, or by a global name in its code; likewise for functions of its own
+    package that it refers to, and for the forward of an autograd Function."""
     seen = set[int]()
     return tuple(
         dict.fromkeys(
@@ -144,25 +144,25 @@ def _modules(value: Any, depth: int, package: str | None, seen: set[int]) -> Ite
         globals_ = (
             value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__
         )
-        parts, package, depth = (*brought(value), *globals_), own, depth - 1
+        parts, package, depth = (*referenced(value), *globals_), own, depth - 1
     elif isinstance(value, type):
         parts = (value.forward,) if issubclass(value, torch.autograd.Function) else ()
     else:
         parts = (
             tuple(part for part in value if isinstance(part, nn.Module))
             if isinstance(value, list | tuple)
-            else tuple(brought(value))
+            else tuple(referenced(value))
         )
     for part in parts:
         yield from _modules(part, depth, package, seen)
 
 
 class Held:
-    """The places of tensors in modules. A tensor that lies in several of them has one key."""
+    """The tensors of modules, by place. A tensor in several places has one key."""
 
     def __init__(self, *modules: nn.Module, parameters: bool = False) -> None:
-        """Of these modules themselves and, of a checked module with its `parameters`, of all that
-        are in it: the keys are its dotted names then."""
+        """Hold the buffers of these modules; with `parameters`, the parameters and buffers of the
+        first module and all its submodules, with dotted names as keys."""
         named = modules[0].named_modules() if parameters else enumerate(modules)
         kinds = (parameters_of, buffers_of) if parameters else (buffers_of,)
         keys = dict[int, str]()
@@ -179,13 +179,13 @@ class Held:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """What is there."""
+        """The current tensors by key."""
         return {key: table[name] for table, name, key in self._places}
 
     @contextmanager
     def lent(self, values: dict[str, Tensor]) -> Iterator[None]:
-        """Inside, the modules have these values; afterwards their own again, and `values` holds
-        what stood there in the end."""
+        """Context in which the modules have these values. Afterwards they have their own again, and
+        `values` holds the tensors that were in the modules at the end."""
         places = [place for place in self._places if place[2] in values]
         kept = [_entry(table, name) for table, name, _ in places]
         for table, name, key in places:
@@ -200,55 +200,57 @@ class Held:
 
 
 def _entry(table: MutableMapping[str, Any], name: str) -> Any:
-    """`table.get(name)`, which the tables of a jitted module do not have."""
+    """Return `table.get(name)`, which the tables of a jitted module do not support."""
     with suppress(KeyError):
         return table[name]
     return None
 
 
-# ---- The buffers of a module in training that its forward updates and reads, such as the power
-# iteration of spectral norm: where they come to rest
+# ---- Fixed points of the buffers of a module in training that its forward updates and reads, as in
+# the power iteration of spectral norm
 
 # Calls: measured, a power iteration takes 70 with singular values 10 % apart, 350 with 2 %, 460
 # with 1.5 %
 MOST = 512
-EARLY = 32  # calls by which what will come to rest has come nearer: a counter never does
+EARLY = (
+    32  # calls by which changes have become smaller if there is a fixed point (not for counters)
+)
 NEARER = 0.9
-# Of the outputs: what moves by less a call may come to rest some day (singular values that lie
-# closer than 1 %)
+# Change of the outputs per call below which they may still converge (with singular values closer
+# than 1 %)
 SLOWLY = 2.0**-7
-# More calls once the outputs stand still, and as many as it took: buffers have the error's square
-# root to go
+# Further calls once the outputs are constant, or as many as that took: the error of the buffers is
+# the square root of the outputs' error
 LEAST = 8
-OFF = 2.0**-7  # of a number: far above rounding, near enough to be defined
-STILL = 4  # roundings of the output's type that its largest element still moves
+OFF = 2.0**-7  # of a number: far above rounding, small enough to stay in the domain
+STILL = 4  # roundings by which the largest element of a constant output may move
 
 State = dict[str, Tensor]
 
 
 class Restless(Exception):  # noqa: N818 - no fault of anybody's
-    """The buffers come to rest, but so slowly that nobody can wait for it."""
+    """The buffers converge to a fixed point, but too slowly to be iterated to it."""
 
 
 def at_rest(
     forward: Callable[[State], tuple[Sequence[Tensor], State]], start: State
 ) -> State | None:
-    """The buffers at rest, from `start` on; None where forward leaves them alone, where they do not
-    move its outputs, or where they never rest.
+    """Return the fixed point of the buffers, starting at `start`; None where forward does not
+    change them, where they do not affect its outputs, or where there is no fixed point.
 
-    `forward`: the outputs for some buffers, and what these are afterwards. Raises Restless, and
-    what forward raises.
+    `forward`: returns the outputs for given buffers, and the updated buffers. Raises Restless, and
+    errors of forward.
     """
     last, after = forward(start)
     if all(same(buffer, start[name]) for name, buffer in after.items()):
         return None
-    # Every second number
+    # Every second number is perturbed
     off = dict(after)
     for name, x in after.items():
         if x.is_floating_point() or x.is_complex():
             second = torch.arange(x.numel(), device=x.device).reshape(x.shape) % 2
             off[name] = x * (1 + OFF * second)
-    if alike(last, forward(off)[0]):  # which does not read them (batch statistics)
+    if alike(last, forward(off)[0]):  # forward does not read them (batch statistics)
         return None
     first = moved = 0.0
     for call in range(1, MOST):
@@ -270,5 +272,5 @@ def at_rest(
         if call == EARLY and not moved <= NEARER * first:
             break
     if 0 < moved <= SLOWLY * max((float(y.abs().max()) for y in last if y.numel()), default=0.0):
-        raise Restless  # it may come to rest, much later
+        raise Restless  # may still converge
     return None

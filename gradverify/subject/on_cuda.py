@@ -1,4 +1,4 @@
-"""What only CUDA devices have: kernels that run on after their call, and memory of their own."""
+"""CUDA devices: waiting for kernels, detecting unusable devices, and measuring memory."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch import Tensor
 
 
 def devices_of(tensors: Iterable[Tensor]) -> tuple[torch.device, ...]:
-    """The CUDA devices that they lie on."""
+    """Return the CUDA devices of tensors."""
     return tuple({each.device: None for each in tensors if each.is_cuda})
 
 
 def finished(devices: tuple[torch.device, ...]) -> None:
-    """Waits for all that runs there. What a kernel raises is raised here: by the call that launched
-    it, and not by a later one."""
+    """Wait for all kernels on the devices, so that an error of a kernel is raised by the call that
+    launched it, and not by a later one."""
     for device in devices:
         torch.cuda.synchronize(device)
 
 
 def lost(devices: Iterable[torch.device]) -> bool:
-    """Does every later call there fail in this process, as after an error in a kernel? The device
-    is asked: its errors have many wordings."""
+    """Return whether all later calls on the devices fail in this process, as after an error in a
+    kernel. Tested by a call, as the error messages vary."""
     try:
         finished(tuple(devices))
     except RuntimeError:
@@ -31,7 +31,7 @@ def lost(devices: Iterable[torch.device]) -> bool:
 
 
 def after_a_check(device: str) -> bool:
-    """Gives memory back that is kept for later tensors, as another worker may need it. True where
+    """Free memory that torch keeps for later tensors, as another worker may need it. Return True if
     the device is `lost`."""
     if not device.startswith("cuda") or lost([torch.device(device)]):
         return device.startswith("cuda")
@@ -40,12 +40,12 @@ def after_a_check(device: str) -> bool:
 
 
 def start_of_memory(device: str) -> None:
-    """From now on the most memory that is held at a time is measured."""
+    """Start the measurement of `most_memory`."""
     if device.startswith("cuda"):
-        torch.cuda.init()  # type: ignore[no-untyped-call]   # without which torch refuses the device
+        torch.cuda.init()  # type: ignore[no-untyped-call]   # otherwise torch refuses the device
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def most_memory(device: str) -> int | None:
-    """The most bytes that tensors held there at a time; None on the CPU."""
+    """Return the peak number of bytes of all tensors on a device; None on the CPU."""
     return int(torch.cuda.max_memory_allocated(device)) if device.startswith("cuda") else None

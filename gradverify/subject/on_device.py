@@ -1,5 +1,5 @@
-"""The same function at the same numbers on another device, through `torch.compile`, and under the
-tests of `torch.library.opcheck`."""
+"""The checked function at the same numbers on another device, through `torch.compile`, and under
+the tests of `torch.library.opcheck`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from gradverify.torch_private import (
 )
 
 
-# ---- The same function at the same numbers on another device
+# ---- Another device
 def on_device(own: Subject, device: str) -> Subject:
-    """The subject's function and inputs there, in its own dtype. Its calls are counted by `own`.
-    Raises UserCodeError where that cannot be had."""
+    """Return a twin of the subject on another device, in its own dtype. Its calls are counted by
+    `own`. Raises UserCodeError where it cannot be made."""
     case = replace(own.case, settings=replace(own.case.settings, device=device), beside=None)
     target = own.target
     if target.kind == "module":  # assembling moves it
@@ -63,7 +63,8 @@ def on_device(own: Subject, device: str) -> Subject:
 
 
 def _same(there: Argument, here: Argument) -> Argument:
-    """With the numbers of `here`: what a function of the user's draws on a device may be others."""
+    """Return the argument `there` with the numbers of `here`, since a user's function may draw
+    different ones on another device."""
     if not (there.is_tensor and here.is_tensor) or there.form is not None:
         return there
     if there.value.shape != here.value.shape:
@@ -76,29 +77,29 @@ def _same(there: Argument, here: Argument) -> Argument:
 
 
 def back(x: Tensor, like: Tensor) -> Tensor:
-    """A tensor of the other device where the one that it is compared with lies."""
+    """Return a tensor of the other device, moved to that of the tensor it is compared with."""
     return x.detach().to(device=like.device)
 
 
-# ---- A subject whose calls go through torch.compile, with the backend `aot_eager`: traced
-# forward and backward, run by torch's own kernels
+# ---- Calls through torch.compile with the backend `aot_eager`, which traces forward and backward,
+# and runs them by torch's own kernels
 @dataclass
 class Compiler:
-    """`graphs`: how many were compiled so far."""
+    """Calls through torch.compile. `graphs`: the number compiled so far."""
 
     graphs: int = 0
 
     def through(self, subject: Subject) -> Subject:
-        """The same function at the same arguments, called through torch.compile."""
+        """Return a twin of the subject that is called through torch.compile."""
         target = subject.target
-        if target.kind == "module":  # its forward is compiled, where `compiling` has put it
+        if target.kind == "module":  # its forward is compiled inside `compiling`
             return subject.twin(subject.arguments)
         return subject.twin(
             subject.arguments, target=replace(target, call=self._compiled(target.call))
         )
 
     def _compiled(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        # What lies in torch itself, as `apply` does, is not compiled by itself
+        # A function of torch itself, such as `apply`, is compiled only inside another one
         def called(*given: Any, **named: Any) -> Any:
             return call(*given, **named)
 
@@ -111,8 +112,8 @@ class Compiler:
 
     @contextmanager
     def compiling(self, subject: Subject) -> Iterator[None]:
-        """Quiet, from empty caches, which are empty again afterwards; a module's forward is
-        compiled while this lasts."""
+        """Context for compiled calls: without output, and with empty caches before and after; a
+        module's forward is compiled inside."""
         module = subject.target.subject if subject.target.kind == "module" else None
         own = vars(module).get("forward") if module is not None else None
         with quiet(), left_as_found(), modules_untagged():
@@ -130,7 +131,7 @@ class Compiler:
 
 
 def no_compiler() -> str | None:
-    """Why there is no torch.compile here; None where there is."""
+    """Return the reason why torch.compile does not run here; None where it does."""
     try:
         check_compiler()
     except (ImportError, RuntimeError) as error:
@@ -138,12 +139,12 @@ def no_compiler() -> str | None:
     return None
 
 
-# ---- The tests of `torch.library.opcheck` on a registered operator, one by one: on copies,
-# quietly, with everything that is global put back.
+# ---- The tests of `torch.library.opcheck` on a registered operator, one by one: on copies, without
+# output, and with global state restored
 Test = Literal[
     "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
 ]
-TORCHS_OWN = ("aten", "prims", "prim")  # libraries that opcheck itself takes for built in
+TORCHS_OWN = ("aten", "prims", "prim")  # libraries that opcheck regards as built in
 DEVICES = {"cpu", "cuda"}
 
 
@@ -159,8 +160,8 @@ class Operator(NamedTuple):
         return str(self.overload.name())
 
     def fails(self, test: Test) -> BaseException | None:
-        """What one test raised; None where the operator passes it. Raises Spent, and ImportError
-        where torch's compiler cannot be imported."""
+        """Run one test; return the exception that it raised, None where the operator passes. Raises
+        Spent, and ImportError where torch's compiler cannot be imported."""
         many = test == "test_aot_dispatch_dynamic"
         self.subject.count(forward=2 if many else 1, backward=2 if many else 0)
         try:
@@ -170,7 +171,7 @@ class Operator(NamedTuple):
                     lambda x: x.detach().clone().requires_grad_(x.requires_grad),
                     self.subject.given(self.subject.leaves()),
                 )
-                import_compiler()  # an ImportError is not the operator's
+                import_compiler()  # its ImportError is not a failure of the operator
                 found: object = torch.library.opcheck(
                     self.overload, tuple(given), named, test_utils=test, raise_exception=False
                 )[test]
@@ -182,7 +183,7 @@ class Operator(NamedTuple):
 
     @property
     def fake_kernel(self) -> Frame | None:
-        """Where the function that was registered as the fake kernel is defined, if that can be
+        """The definition of the function registered as the fake kernel; None where it cannot be
         read."""
         code = getattr(fake_function(self.name), "__code__", None)
         if code is None:
@@ -196,8 +197,7 @@ class Operator(NamedTuple):
 
 
 def operator_of(subject: Subject) -> Operator | str:
-    """The registered operator that a check is of; in words, why there is none that opcheck could
-    look at."""
+    """Return the registered operator of a check, or a text on why opcheck cannot be applied."""
     found = overload_behind(subject.target.subject)
     if isinstance(found, OverloadPacket):
         overloads = returning(found)
@@ -218,7 +218,8 @@ def operator_of(subject: Subject) -> Operator | str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Neither warnings nor log lines nor anything printed; torch logs what it raises as well."""
+    """Context without warnings, log messages and output; torch also logs the errors that it
+    raises."""
     before = logging.root.manager.disable
     with (
         warnings.catch_warnings(),

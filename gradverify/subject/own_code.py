@@ -1,8 +1,8 @@
 """Code of gradverify that runs inside a call of the user's code: modes of torch, hooks, wrapped
 methods.
 
-What the wrapped operation raises is left as it is. Whatever else is raised there is a fault of
-gradverify (`ToolError`), which no handler of the user's, and none of ours, takes for an answer.
+Exceptions of the wrapped operation propagate unchanged. Any other exception raised there is a fault
+of gradverify (`ToolError`), and is raised again even if a handler has caught it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ Keywords = dict[str, Any]
 
 
 def wrapped(call: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-    """Call what is wrapped: an operation of torch, a method or a hook of the user's. What it raises
-    is its own."""
+    """Call a wrapped operation of torch, or a method or hook of the user's, whose exceptions are
+    not ours."""
     return call(*args, **named)
 
 
 def own_code(function: Code) -> Code:
-    """Turn what `function` raises into a ToolError, unless the user's code raised it, or a call
-    that was made through `wrapped`."""
+    """Decorate a function so that its exceptions become ToolError, unless they were raised by the
+    user's code, or by a call made through `wrapped`."""
 
     @functools.wraps(function)
     def guarded(*args: Any, **named: Any) -> Any:
         try:
             return function(*args, **named)
-        except RecursionError:  # of the user's code, which came to its end here
+        except RecursionError:  # caused by the user's code, even if raised here
             raise
         except Exception as error:
             guard, *codes = (frame.f_code for frame in frames_of(error))
@@ -60,9 +60,9 @@ def own_code(function: Code) -> Code:
 
 
 class OwnMode:
-    """What all modes of the package share: `answer` says what comes of one operation, which it
-    calls through `wrapped`. A fault of `answer` that the user's code swallowed is raised again
-    where the mode ends."""
+    """Base class of all modes of the package: `answer` returns the result of one operation, which
+    it calls through `wrapped`. A fault of `answer` that the user's code has caught is raised again
+    when the mode ends."""
 
     _fault: ToolError | None = None
 
@@ -93,7 +93,7 @@ class OwnMode:
 
 
 class DispatchMode(OwnMode, TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operation below autograd."""
+    """A mode that sees every operation below autograd."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -103,8 +103,8 @@ class DispatchMode(OwnMode, TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Torch then leaves the method below as it is, and does not import its compiler (two
-        seconds in every process) to keep it from that."""
+        """Return False, so that torch does not import its compiler (two seconds in every process)
+        to exclude the method below from it."""
         return False
 
     def __torch_dispatch__(
@@ -118,7 +118,7 @@ class DispatchMode(OwnMode, TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class FunctionMode(OwnMode, TorchFunctionMode):
-    """Sees every function of torch that is called."""
+    """A mode that sees every called function of torch."""
 
     def __torch_function__(
         self,
@@ -130,23 +130,24 @@ class FunctionMode(OwnMode, TorchFunctionMode):
         return self._answered(func, args, kwargs)
 
 
-# ---- Operators that are written in Python: `torch.library.custom_op`, `Library.impl`. A mode sees
-# each as one operation, and torch runs what is inside with that mode off. Called as found here,
-# past everything else that torch does for an operator, their Python runs in the mode that is on.
+# ---- Operators written in Python, by `torch.library.custom_op` or `Library.impl`. A mode sees each
+# as one operation, and torch runs the operations inside without the mode. The implementations found
+# here are called directly, without torch's dispatch, so that their operations run in the mode.
 OF_TORCH = ("aten", "prim", "prims")
 FOR_ALL = (
     "CompositeExplicitAutogradNonFunctional",
     "CompositeExplicitAutograd",
     "CompositeImplicitAutograd",
 )
-"""What runs on a device that has no implementation of its own, the first before the others."""
+"""The dispatch keys used for a device without an implementation of its own, in order of
+precedence."""
 
 
 def implementation(
     func: Any, values: Any, of: Callable[[Any, str], Callable[..., Any] | None] = python_kernel
 ) -> Callable[..., Any] | None:
-    """That of an operator for these arguments, to be called with them, where it is Python's (or
-    C++'s too, `of` which: `kernel`); None for all others, and for torch's own operators."""
+    """Return the implementation of an operator for these arguments, if it is written in Python (or
+    also in C++, with `kernel` as `of`); None for others, and for torch's own operators."""
     if getattr(func, "namespace", OF_TORCH[0]) in OF_TORCH:
         return None
     tensors = [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
@@ -157,7 +158,7 @@ def implementation(
         or x.is_neg()
         for x in tensors
     ):
-        return None  # there is more to what torch dispatches on than where plain tensors lie
+        return None  # torch dispatches such tensors by more than their device
     key = device_key(next(iter({x.device.type for x in tensors} - {"cpu"}), "cpu"))
     keys = () if key is None else (key, *FOR_ALL)
     found = next((each for each in keys if has_kernel(func.name(), each)), None)

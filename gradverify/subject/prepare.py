@@ -1,4 +1,5 @@
-"""Case → Subject: the target found, the inputs made, names bound to positions."""
+"""Preparation of a Subject from a Case: find the target, make the inputs, bind names to
+positions."""
 
 from __future__ import annotations
 
@@ -42,9 +43,8 @@ from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, callable_target, target
 from gradverify.subject.wide import on_two_legs
 
-# ---- Arguments that were made, bound to the parameters of the signature: in its order, named by
-# it
-CALLED = "GV002"  # the function is there; it cannot be called so
+# ---- Binding of arguments to the parameters of the signature, which gives their order and names
+CALLED = "GV002"  # the function was found, but cannot be called with these arguments
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -53,11 +53,11 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 def bind(
     given: Sequence[Argument], found: Target, own: Collection[str], keywords: Collection[str]
 ) -> list[Argument]:
-    """The arguments in the order of the signature, those passed by keyword behind; a nameless one
-    takes its name from there.
+    """Return the arguments in the order of the signature, those passed by keyword last; a nameless
+    one gets its name from the signature.
 
-    `own`: the names of a module's parameters; `keywords`: of all that the spec passes by keyword.
-    Raises UserCodeError (GV002) where they do not fit.
+    `own`: the names of a module's parameters; `keywords`: the names that the spec passes by
+    keyword. Raises UserCodeError (GV002) where the arguments do not fit.
     """
 
     def misfit(
@@ -109,7 +109,7 @@ def bind(
         misfit(f"inputs.{name}", text, near=[*names, *own], to=name)
     ordered = list[Argument]()
     last = max((names.index(name) for name in at if name in names), default=-1)
-    # From here on by keyword
+    # Parameters after this place are passed by keyword
     after = next((place for place, name in enumerate(names) if name in keywords), len(names))
     for place, parameter in enumerate(positional):
         if parameter.name in at:
@@ -124,22 +124,21 @@ def bind(
     return sorted([*ordered, *extra, *named], key=lambda argument: argument.keyword)
 
 
-# ---- Case → Subject: the target found, the inputs made, names bound to positions
-COMPUTES = ("cpu", "cuda")  # others have no float64, as MPS, or were never tried, as XPU
+# ---- Preparation of a Subject from a Case
+COMPUTES = ("cpu", "cuda")  # other devices have no float64, as MPS, or are untested, as XPU
 
 
 def prepare(case: Case) -> Subject:
-    """The live subject of a case. Raises UserCodeError (GV001) where the target or an input cannot
-    be had as the spec says."""
-    # A module draws its parameters as it is built
+    """Make the live subject of a case. Raises UserCodeError (GV001) where the target or an input
+    cannot be made as the spec describes."""
+    # Seeded, as a module draws its parameters when it is built
     with importing(), seeded(case.settings.seed):
         found = target(case.target, case.init, DTYPES[case.settings.dtype])
     return assemble(case, found, drawn_inputs(case))
 
 
 def drawn_inputs(case: Case) -> list[Argument]:
-    """All arguments of a case, made as its recipes say, in its order. Raises UserCodeError
-    (GV001)."""
+    """Make all arguments of a case from its recipes, in order. Raises UserCodeError (GV001)."""
     placed = [_make(recipe, place, case) for place, recipe in enumerate(case.inputs)]
     if case.inputs_from:  # a function that makes a tuple, or a mapping by name
         function = callable_target(case.inputs_from, "inputs_from")
@@ -156,8 +155,8 @@ def drawn_inputs(case: Case) -> list[Argument]:
 
 
 def redrawn(subject: Subject, seed: int) -> list[Argument]:
-    """The arguments of a subject as its spec draws them with another seed; those of a live subject,
-    which no spec describes, as they are.
+    """Draw the arguments of a subject's spec with another seed; return the arguments of a live
+    subject, which has no spec, unchanged.
 
     Raises UserCodeError (GV001).
     """
@@ -168,9 +167,9 @@ def redrawn(subject: Subject, seed: int) -> list[Argument]:
 
 
 def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
-    """The subject of a target that was found and inputs that were made; a nameless argument takes
-    its name from the signature. An argument that holds tensors becomes one argument for each
-    element, named `tensors[0]`, `state.h`.
+    """Make the subject of a target and its inputs; a nameless argument gets its name from the
+    signature. A container of tensors becomes one argument for each element, named `tensors[0]`,
+    `state.h`.
 
     Raises UserCodeError (GV001) where they do not fit.
     """
@@ -203,8 +202,7 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     own = {argument.name for argument in parameters}
     overridden = {a.name: a for a in made if a.name in own and not a.keyword}
     given = [a for a in made if a.name not in overridden]
-    # A dict from the user's own function says no order, and may name what the target takes by
-    # keyword only
+    # A dict from the user's own function gives no order, and may name keyword-only parameters
     if case.inputs_from:
         kinds = {parameter.name: parameter.kind for parameter in found.parameters or ()}
         every_kind = set(kinds.values())
@@ -229,8 +227,8 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
             ]
         else:
             every.append(argument)
-    # One form for all jagged inputs that have the same lengths: torch adds only tensors that share
-    # their offsets, as those of one model do
+    # Jagged inputs of the same lengths share one form: torch adds only tensors that share their
+    # offsets, as those of one model do
     shared = dict[tuple[int, ...], Form]()
     every = [
         replace(a, form=shared.setdefault(a.form.lengths, a.form))
@@ -254,17 +252,17 @@ def _make(recipe: InputRecipe, place: int, case: Case, key: str = "inputs") -> A
     name, label = recipe.name or "", recipe.name if recipe.name is not None else str(place)
 
     def drawn(path: str, of: TensorRecipe) -> Argument:
-        """A tensor by its recipe, under the name that its draw is seeded by; what its `make` gives
-        may be several tensors."""
+        """Make a recipe's argument, seeded by its name; it holds several tensors if `make` returns
+        a container."""
         own = settled(of, case.layout)
         source = generator(case.settings.seed, case.check, f"{label}{path}")
         device, where = torch.device(own.device or case.settings.device), f"{key}.{label}{path}"
         made = draw(own, case.settings.dtype, device, source, where)
         if isinstance(made, Apart):
             return Argument(
-                "", made.of(lambda inside, each: _as_said(each, own, case, f"{where}{inside}"))
+                "", made.of(lambda inside, each: _described(each, own, case, f"{where}{inside}"))
             )
-        return _as_said(made, own, case, where)
+        return _described(made, own, case, where)
 
     if recipe.tensors:
         elements = ((f"[{n}]", each) for n, each in enumerate(recipe.tensors))
@@ -274,15 +272,15 @@ def _make(recipe: InputRecipe, place: int, case: Case, key: str = "inputs") -> A
     return replace(drawn("", recipe.tensor), name=name)
 
 
-def _as_said(value: Any, recipe: TensorRecipe, case: Case, place: str) -> Argument:
-    """A tensor that was drawn, with all that its recipe says of it."""
+def _described(value: Any, recipe: TensorRecipe, case: Case, place: str) -> Argument:
+    """Return the argument of a drawn tensor, with the properties of its recipe."""
     if not isinstance(value, Tensor):
         return Argument("", value)
     tensor = _point(value)
     if recipe.sparse is None and recipe.nested is None:
         layout = layout_of(tensor, recipe.layout, case.layout, place)
         differentiable = _differentiable(tensor, recipe.requires_grad)
-        # What is perturbed is laid out anew in every call
+        # Differentiable inputs are laid out in every call
         laid_out = tensor if differentiable else laid(tensor, layout)
         return Argument(
             "",
@@ -306,7 +304,7 @@ def _as_said(value: Any, recipe: TensorRecipe, case: Case, place: str) -> Argume
 
 
 def _point(tensor: Tensor) -> Tensor:
-    """A contiguous copy without history: where the check takes place."""
+    """Return a contiguous copy without history, the point of the check."""
     return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
@@ -318,8 +316,8 @@ def _differentiable(tensor: Tensor, wanted: bool | None) -> bool:
 def given(
     inputs: Sequence[Any] | Mapping[str, Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Argument], dict[str, Any]]:
-    """Arguments of a call, in their order or by name, tensors by keyword among them; and what is
-    plain by keyword. Raises UserCodeError (GV001)."""
+    """Return the arguments of a live call, including tensors passed by keyword; and the plain
+    values passed by keyword. Raises UserCodeError (GV001)."""
     with blamed(CODE, "the inputs"):
         arguments, by_name = (
             _all_taken(each, "the call gives", [inputs, kwargs]) for each in (inputs, kwargs)
@@ -330,14 +328,14 @@ def given(
 
 
 def _all_taken(
-    made: Any, what: str, beside: Sequence[Any], layout: Layout | None = None
+    made: Any, what: str, together: Sequence[Any], layout: Layout | None = None
 ) -> list[Argument]:
-    """A mapping's values by name, or those of a sequence; where one `beside` them says
-    `requires_grad`, those that do not are not differentiated.
-    `layout`: of all that can have it."""
+    """Return arguments for a mapping's values by name, or for those of a sequence. If any tensor in
+    `together`, all values of the call, requires grad, those that do not are not differentiated.
+    `layout`: of all tensors that can have it."""
     flagged = any(
         tensor.requires_grad
-        for each in beside
+        for each in together
         for tensor in _tensors(list(each.values()) if isinstance(each, Mapping) else list(each))
     )
     named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
@@ -345,8 +343,8 @@ def _all_taken(
 
 
 def computed_in(values: Sequence[Any]) -> tuple[str, str]:
-    """The coarsest dtype of what can be differentiated among values, and the first device that is
-    not the CPU: a check's settings."""
+    """Return the coarsest dtype of the differentiable tensors among values, and the first device
+    other than the CPU, for a check's settings."""
     tensors = [tensor for tensor in _tensors(list(values)) if tensor.dtype in DIFFERENTIABLE]
     names = {name: dtype for name, dtype in DTYPES.items() if dtype in DIFFERENTIABLE}
     coarse = max(
@@ -366,20 +364,20 @@ def _tensors(made: Any) -> list[Tensor]:
 def _taken(
     name: str, value: Any, what: str, flagged: bool, layout: Layout | None = None
 ) -> Argument:
-    """A value of the user's, a container by its elements; `flagged`: some tensor beside it says
-    `requires_grad`, so those that do not are not meant to be differentiated."""
+    """Return the argument of a user's value, a container taken apart; `flagged`: whether some
+    tensor of the call requires grad, so that those that do not are not differentiated."""
     if not isinstance(value, Tensor):
         if apart := taken_apart(value):
             value = apart.of(lambda path, item: _taken(path, item, what, flagged, layout))
         return Argument(name, value)
-    said, wanted = f"{what} {name}:" if name else what, value.requires_grad
+    beginning, wanted = f"{what} {name}:" if name else what, value.requires_grad
     if value.device.type not in COMPUTES and not value.is_meta:
         refuse(
-            f"{said} a tensor on {value.device}",
+            f"{beginning} a tensor on {value.device}",
             "checks compute on the CPU and on CUDA devices: `.cpu()`",
         )
-    value, form = taken(value, said)
-    admitted(value, said)
+    value, form = taken(value, beginning)
+    admitted(value, beginning)
     differentiable = _differentiable(value, wanted if flagged else None)
     if differentiable and value.dtype not in DIFFERENTIABLE:
         refuse(

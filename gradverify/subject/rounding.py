@@ -1,8 +1,8 @@
-"""Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64 where
-it asks for less.
+"""Modes that change the precision of a function's operations without its noticing: 16 bits that
+look like float64, float64 instead of less, and random roundings.
 
-Both modes see every operation of torch that forward and backward run, below autograd; those in an
-operator that is written in Python too. What does not go through torch is out of their sight.
+The modes see every operation of torch that forward and backward run, below autograd, including
+those in operators written in Python. Code outside of torch is not affected.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from gradverify.torch_private import (
     schema,
 )
 
-# ---- Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64
-# where it asks for less
+# ---- Dtypes replaced: 16 bits that look like float64 to the function, and float64 instead of less
 LOW = (torch.float32, *SIXTEEN)
 SHOWN: Mapping[Any, Any] = {
     torch.float64: torch.float32,
@@ -44,11 +43,11 @@ SHOWN: Mapping[Any, Any] = {
     "torch.cuda.DoubleTensor": "torch.cuda.FloatTensor",
 }
 CASTS = ("aten::to", "aten::type_as")
-ROWS = 4096  # of which a sum is made one by one
+ROWS = 4096  # the most rows that are added one by one
 
 
 def is_fresh(func: Any) -> bool:
-    """Does an operation write into no argument, and return memory of its own alone?"""
+    """Return whether an operation writes into no argument, and returns only memory of its own."""
     declared = schema(func)
     return not (
         declared.is_mutable or any(each.alias_info is not None for each in declared.returns)
@@ -56,14 +55,13 @@ def is_fresh(func: Any) -> bool:
 
 
 class Exchanged(DispatchMode):
-    """A mode that sees inside operators that are written in Python, or in what else `kernel` finds
-    the implementation of."""
+    """A mode that also sees the operations inside operators written in Python, or any others whose
+    implementation `kernel` finds."""
 
     kernel = staticmethod(python_kernel)
 
     def _called(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
-        """What an operation gives; where it is not torch's own, with its own operations in this
-        mode."""
+        """Call an operation; if it is not torch's own, its own operations run in this mode."""
         own = implementation(func, (args, named), self.kernel)
         if own is None:
             return wrapped(func, *args, **named)
@@ -72,12 +70,13 @@ class Exchanged(DispatchMode):
 
 
 class Disguised(Exchanged):
-    """Every operation on float64 runs in 16 bits, and what comes of it is float64 again: numbers of
-    the narrow type, by torch's own kernels for it.
+    """Mode that runs every operation on float64 in 16 bits, by torch's own kernels for these, and
+    casts the results back to float64.
 
-    A function computes in its own way, upcasts to float32 included, and cannot see in which dtype:
-    it takes no branch that only 16 bits take. An operation that torch does not have in 16 bits is
-    rounded once. The gradient of what up to so many `rows` share is rounded after each of them.
+    A function runs its own algorithm, including upcasts to float32, and cannot see the dtype, so
+    that it takes no branch for 16 bits. The result of an operation that torch does not have in 16
+    bits is rounded once. The gradient of a tensor shared by up to so many `rows` is rounded after
+    each row.
     """
 
     def __init__(self, dtype: torch.dtype, rows: int = ROWS) -> None:
@@ -98,9 +97,9 @@ class Disguised(Exchanged):
                 and dims == list(range(len(dims)))
                 and 0 < x.shape[: len(dims)].numel() <= self._rows
             ):
-                # The gradient of a weight or bias of all rows, rounded after each of them, as
+                # The gradient of a weight or bias shared by all rows, rounded after each row, as
+                # in torch's own `layer_norm` on the CPU
                 rows = x.reshape(-1, *x.shape[len(dims) :])
-                # torch's own `layer_norm` makes it on the CPU
                 total = rows[0]
                 for row in rows[1:]:
                     total = total + row
@@ -121,7 +120,7 @@ class Disguised(Exchanged):
                 into.copy_(self._rounded(value))
         own_returns = list(map(_is_written, schema(func).returns))
         originals = [original for original, _ in pairs]
-        if own_returns == [True]:  # what it wrote into, and no copies
+        if own_returns == [True]:  # return the tensors written into, not copies
             return originals if isinstance(found, (tuple, list)) else originals[0]
         if not isinstance(found, tuple):
             return found
@@ -131,9 +130,9 @@ class Disguised(Exchanged):
         )
 
     def _inside(self, func: Any, args: Sequence[Any], named: Keywords) -> tuple[Any] | None:
-        """What an operator written in Python gives, its own operations disguised; None for others,
-        and where torch does not compute it (NumPy, Triton): then it is no number of the narrow
-        type, and what was written is put back."""
+        """Return the result of an operator written in Python with its own operations disguised;
+        None for other operators, and for those computed outside of torch (NumPy, Triton), whose
+        results are no numbers of the narrow dtype; their writes are undone."""
         if implementation(func, (args, named)) is None:
             return None
         given = args, named
@@ -166,8 +165,8 @@ class Disguised(Exchanged):
 
 
 class Lifted(Exchanged):
-    """Where an operation asks for less than float64 (`.float()`, a constant in bfloat16), it gets
-    float64. `asked`: for which dtypes."""
+    """Mode in which casts to less than float64 (`.float()`, a constant in bfloat16) give float64.
+    `replaced`: the dtypes that were replaced."""
 
     def __init__(
         self,
@@ -176,11 +175,11 @@ class Lifted(Exchanged):
         ),
         shows: bool = False,
     ) -> None:
-        """`wider`: what stands in for which dtype. `shows`: custom operators run as under
+        """`wider`: the replacement of each dtype. `shows`: custom operators run as under
         `Shown`."""
         super().__init__()
         self._wider, self._low, self._shows = wider, tuple(wider), shows
-        self.asked = set[torch.dtype]()
+        self.replaced = set[torch.dtype]()
 
     def _called(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         body = body_of(func) if self._shows else None
@@ -190,7 +189,8 @@ class Lifted(Exchanged):
             return wrapped(body, *args, **named)
 
     def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
-        # Casts are views where nothing is to be done; under inference_mode they come as they are
+        # Casts are declared views, as they may return their argument; under inference_mode they
+        # arrive undecomposed
         if (
             not _concerns((args, named), self._low)
             or (_is_view(func) and str(schema(func).name) not in CASTS)
@@ -204,7 +204,7 @@ class Lifted(Exchanged):
         wide = self._wider.get(dtype) if isinstance(dtype, torch.dtype) else None
         if wide is None:
             return value
-        self.asked.add(dtype)
+        self.replaced.add(dtype)
         return value.to(dtype=wide) if isinstance(value, Tensor) else wide
 
 
@@ -216,8 +216,8 @@ SIZES = (
 
 
 class Shown(FunctionMode):
-    """A tensor of float64 says that it is float32, and one of complex128 complex64: code that takes
-    nothing else takes it."""
+    """Mode in which tensors of float64 report float32, and of complex128 complex64, so that code
+    that requires these dtypes accepts them."""
 
     def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         found = wrapped(func, *args, **named)
@@ -229,21 +229,22 @@ class Shown(FunctionMode):
 
 
 class ShownArray(np.ndarray):
-    """An array of float64, and what is computed of it, that says it is float32."""
+    """An array of float64 that reports float32, as do arrays computed from it."""
 
     @property
     def dtype(self) -> Any:
         return np.dtype(np.float32)
 
     def astype(self, dtype: Any, *args: Any, **named: Any) -> Any:
-        """A cast to float32 leaves it as it is."""
+        """Cast the array, but keep float64 for a cast to float32."""
         if np.dtype(dtype) == np.float32:
             return self.copy()
         return super().astype(dtype, *args, **named)
 
 
 def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
-    """Is a tensor of these dtypes among the arguments, or one of the dtypes itself?"""
+    """Return whether the arguments contain a tensor of one of the dtypes, or one of the dtypes
+    itself."""
     if isinstance(values, (tuple, list, dict)):
         inside = values.values() if isinstance(values, dict) else values
         return any(_concerns(each, dtypes) for each in inside)
@@ -252,8 +253,8 @@ def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
 
 
 def _is_view(func: Any) -> bool:
-    """Does it return memory of its arguments, and write no number? `x.squeeze_()` writes a
-    shape."""
+    """Return whether an operation returns memory of its arguments, and writes no numbers
+    (`x.squeeze_()` writes a shape)."""
     if torch.Tag.inplace_view in func.tags:
         return True
     returns = [each.alias_info for each in schema(func).returns]
@@ -265,12 +266,13 @@ def _writes(func: Any) -> bool:
 
 
 def _is_written(declared: Any) -> bool:
-    """Is it an argument that an operation writes into, or such a one that it returns?"""
+    """Return whether an argument is written into by the operation, or a return is such an
+    argument."""
     return declared.alias_info is not None and bool(declared.alias_info.is_write)
 
 
 def _written(func: Any, args: Sequence[Any], named: Keywords) -> list[Any]:
-    """What an operation writes into, in the order of its arguments."""
+    """Return the arguments that an operation writes into, in order."""
     return pytree.tree_leaves(
         [
             args[place] if place < len(args) else named.get(each.name)
@@ -283,8 +285,8 @@ def _written(func: Any, args: Sequence[Any], named: Keywords) -> list[Any]:
 def _pairs(
     func: Any, before: tuple[Sequence[Any], Keywords], after: tuple[Sequence[Any], Keywords]
 ) -> list[tuple[Tensor, Tensor]]:
-    """The tensors that an operation writes into, beside those in their place that it did write
-    into."""
+    """Return pairs of a tensor that an operation would write into, out of the arguments `before`,
+    and the tensor of `after` that it has written into instead."""
     return [
         pair
         for pair in zip(_written(func, *before), _written(func, *after), strict=True)
@@ -292,18 +294,18 @@ def _pairs(
     ]
 
 
-# ---- What fewer bits (16, or those of TF32) cost a function: its outputs and gradients with
-# every number that it computes rounded, anew each time
-TF32 = torch.float32  # as a dtype to be rounded to: the bits of float16, the range of float32
-# Results that are asked first whether an operation only picks: as many comparisons with each number
-# given
+# ---- The error that fewer bits (16, or those of TF32) cause in a function: outputs and gradients
+# with all computed numbers rounded at random
+TF32 = torch.float32  # as a dtype to round to: the precision of float16, the range of float32
+# Results that are examined first for whether an operation only selects numbers; each is compared
+# with all given numbers
 FEW = 4
 ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, TF32: 2.0**-11}
 
 
 class Rounded(DispatchMode):
-    """Inside, what each operation newly returns in float32 (or in 16 bits already) is moved by a
-    random part of the roundoff, and rounded."""
+    """Mode in which every new result in float32 (or already in 16 bits) is moved by a random part
+    of the roundoff, and rounded."""
 
     def __init__(self, dtype: torch.dtype, source: torch.Generator) -> None:
         super().__init__()
@@ -321,49 +323,48 @@ class Rounded(DispatchMode):
 
 
 def shaken(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Each element times 1 ± up to the roundoff, rounded to `dtype`; in the dtype that it had, and
-    in its own memory layout."""
+    """Multiply each element by 1 ± up to the roundoff, and round it to `dtype`; return the result
+    in the dtype and memory layout of `x`."""
     signs = torch.rand(x.shape, generator=source, dtype=torch.float32).to(x.device) * 2 - 1
     moved = x.detach().float() * (1 + ROUNDOFF[dtype] * signs)
-    if dtype is TF32:  # as tensor cores read them
+    if dtype is TF32:  # as tensor cores read numbers
         mantissa, exponent = torch.frexp(moved)
         return torch.empty_like(x).copy_(torch.ldexp(mantissa.to(torch.float16).float(), exponent))
     return torch.empty_like(x).copy_(moved.to(dtype))
 
 
 def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    """Of one number that is far larger than the others: 0, or a rounding of the sum 1, whatever is
-    done to the arguments."""
+    """Compute `log_softmax` in steps. The fused operation gives a row with one far larger number 0
+    there, or a rounding of log 1, however its arguments are perturbed."""
     shifted = x - x.amax(dim, keepdim=True)
     return shifted - shifted.exp().sum(dim, keepdim=True).log()
 
 
 FUSED = {LOG_SOFTMAX: _log_softmax}
-"""Operations that are no more exact than their steps, which are rounded one by one: those of
-changed arguments would not show it."""
+"""Operations replaced by their steps, which are rounded one by one: perturbed arguments would not
+show the rounding error."""
 
 
 LAPACKS = torch.int32
-"""What a factorisation says beside its numbers: pivots, and whether it went well; indices are
-int64."""
-# Of the numbers from which on a dtype holds nothing but integers: integers below come of no
-# rounding
+"""The dtype of pivots and status codes of factorisations; indices are int64."""
+# Share of the size above which a dtype represents integers only: smaller integers are not results
+# of rounding
 WHOLE = 2.0**-4
 
 
 class Perturbed(Exchanged):
-    """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by
-    default (Parker, Monte Carlo Arithmetic, 1997).
+    """Mode in which operations in float64 get arguments moved by a random part of a roundoff,
+    float32's by default (Parker, Monte Carlo Arithmetic, 1997).
 
-    That is what a backward stable operation of that precision may do, fused ones too. What one only
-    picks or copies (`amax`, `where`, `clone`) is exact in any precision, and stays: a mask by `x ==
-    x.amax()` is what it was. What is drawn at random is drawn once. `coarsest`: the roundoff of the
-    least precise numbers that were off.
+    This is the error of a backward stable operation of that precision, also of a fused one. Results
+    that are only selected or copied (`amax`, `where`, `clone`) are exact in any precision, and not
+    moved, so that a mask `x == x.amax()` is kept. Random draws are made once. `coarsest`: the
+    largest roundoff of the dtypes of moved numbers.
     """
 
     units: Mapping[torch.dtype, float]
-    # What operations give, and what they write into, is off too; small integers (a mask, a count)
-    # are not
+    # Whether results, and tensors written into, are moved too, except small integers (a mask, a
+    # count)
     results = False
 
     def __init__(self, source: torch.Generator, unit: float = U32) -> None:
@@ -382,7 +383,7 @@ class Perturbed(Exchanged):
             given = [x.clone() if isinstance(x, Tensor) else x for x in given]
             returned = wrapped(func, *args, **named)
             for x in into:
-                # It may have given its memory back
+                # The operation may have freed its memory
                 if self._rounds(x) and not self._exact([x], given):
                     x.copy_(self._off(x))
             return returned
@@ -405,7 +406,7 @@ class Perturbed(Exchanged):
         return pytree.tree_map(self._off, returned) if self.results else returned
 
     def _rounds(self, x: Any) -> bool:
-        """Is it a tensor whose numbers are rounded?"""
+        """Return whether a value is a tensor whose numbers are moved."""
         return (
             type(x) is Tensor
             and x.dtype in self.units
@@ -420,14 +421,15 @@ class Perturbed(Exchanged):
         self.coarsest = max(self.coarsest, UNITS[x.dtype])
         part = torch.empty_like(x.real if x.is_complex() else x, dtype=torch.float64)
         part = part.copy_(torch.rand(x.shape, generator=self._source, dtype=torch.float64)) * 2 - 1
-        # An operation inside here reads the memory of `x.conj()` as if it were x; a copy alone
-        # minds the conjugate
+        # Operations inside a dispatch mode read the memory of `x.conj()` as if it were x; only a
+        # copy resolves the conjugate
         known = x.clone() if x.is_conj() or x.is_neg() else x
         return torch.empty_like(x).copy_(known * (1 + self.units[x.dtype] * part))
 
     def _exact(self, results: Sequence[Tensor], given: Sequence[Any]) -> bool:
-        """Are all results numbers that were given, or zeros or small integers? A few of them nearly
-        always say no at once: to ask of all sorts what may be a million."""
+        """Return whether all results are numbers that were given, or zeros or small integers. A few
+        results are examined first, as they nearly always suffice: examining all sorts up to a
+        million numbers."""
         rounded = [y for y in results if self._rounds(y)]
         tensors = [
             x.to(rounded[0].device)
@@ -439,7 +441,7 @@ class Perturbed(Exchanged):
         ]
         known = torch.cat([_sizes(x) for x in tensors if x.dim()] or [_sizes(rounded[0])[:0]])
         scalars = [x for x in given if isinstance(x, (int, float))]
-        # One may lie on another device
+        # Tensors without dimensions may lie on another device
         constants = [
             torch.tensor(abs(x), dtype=y.dtype.to_real()).double() for x in scalars for y in rounded
         ]
@@ -450,8 +452,8 @@ class Perturbed(Exchanged):
 
 
 class Anew(Perturbed):
-    """Another way to round: inside, operations take arguments, and give results, that are up to an
-    ulp of their own dtype off at random."""
+    """Mode in which operations get arguments, and give results, moved at random by up to an ulp of
+    their own dtype."""
 
     results = True
 
@@ -461,13 +463,14 @@ class Anew(Perturbed):
 
 
 def _sizes(x: Tensor) -> Tensor:
-    """The magnitudes of all real numbers."""
+    """Return the magnitudes of all real numbers of a tensor."""
     parts = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
     return parts.detach().resolve_neg().flatten().to(dtype=torch.float64).abs()
 
 
 def _known(sizes: Tensor, known: Tensor, constants: Sequence[Tensor], whole: float) -> bool:
-    # Which sorts them all
+    """Return whether all sizes are known numbers, constants, or integers below `whole`."""
+    # `isin` sorts all numbers
     among = (sizes[:, None] == known).any(1) if len(sizes) <= FEW else torch.isin(sizes, known)
     found = ((sizes == sizes.round()) & (sizes < whole)) | among
     for constant in constants:

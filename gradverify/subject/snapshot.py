@@ -1,5 +1,5 @@
-"""Tensors remembered by value, so that a write is seen however it was made (in place, through
-`.data`, through a raw pointer)."""
+"""Copies of tensors that detect any later write (in place, through `.data`, through a raw pointer),
+and tests for shared memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Maybe = TypeVar("Maybe", Tensor, Tensor | None)
 
 
 def copied(tensors: Iterable[Maybe]) -> tuple[Maybe, ...]:
-    """Each in memory of its own, without history: what made it may use that memory again."""
+    """Return copies in memory of their own, without history: the code that made the tensors may
+    reuse their memory."""
     return tuple(x if x is None else x.detach().clone() for x in tensors)
 
 
@@ -28,31 +29,31 @@ class Snapshot:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tuple(tensors)
-        # None: nothing
+        # None for a tensor without numbers
         self._values = tuple(
             tensor.detach().clone() if tensor.numel() and not freed(tensor) else None
             for tensor in tensors
         )
 
     def changed(self) -> tuple[int, ...]:
-        """Which of the tensors hold other numbers now; NaN equals NaN. Memory that was given back,
-        before or now, is no write."""
+        """Return the indices of tensors whose numbers have changed; NaN equals NaN. Freed memory
+        does not count as changed."""
         return tuple(
             i for i, now, then in self._pairs if not freed(now, then) and not same(now, then)
         )
 
     def freed(self) -> tuple[int, ...]:
-        """Which of them gave their memory back since."""
+        """Return the indices of tensors whose memory was freed since."""
         return tuple(i for i, now, then in self._pairs if freed(now, then))
 
     @property
     def _pairs(self) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """What each holds now and held then, of those that held something."""
+        """The index, the tensor, and its earlier values, for tensors that had any numbers."""
         pairs = enumerate(zip(self._tensors, self._values, strict=True))
         return ((i, now, then) for i, (now, then) in pairs if then is not None)
 
     def restore(self) -> None:
-        """Gives every tensor its numbers again; its memory too, where that was given back."""
+        """Restore the numbers of every tensor, and its memory if that was freed."""
         with torch.no_grad():
             for _, tensor, then in self._pairs:
                 now = tensor.detach()
@@ -61,19 +62,19 @@ class Snapshot:
                         tensor.data = then.clone()
                         continue
                     now.untyped_storage().resize_(_bytes(now)[1])
-                with suppress(RuntimeError):  # an expanded tensor takes no copy
+                with suppress(RuntimeError):  # an expanded tensor cannot be written to
                     if not same(now, then):
                         now.copy_(then)
 
     def difference(self, index: int) -> Change | None:
-        """How the first changed element of a tensor differs from then."""
+        """Return the change of the first changed element of a tensor."""
         then = self._values[index]
         return None if then is None else change(then, self._tensors[index])
 
 
 def change(then: Tensor, now: Tensor) -> Change | None:
-    """(flat index, value then, value now) of the first changed real element of a tensor; None where
-    it is complex, unchanged or of another shape."""
+    """Return (flat index, value before, value now) of the first changed element of a real tensor;
+    None where it is complex, unchanged or of another shape."""
     if now.shape != then.shape or now.is_complex() or same(now, then):
         return None
     now, then = now.detach().reshape(-1), then.detach().reshape(-1)
@@ -82,8 +83,8 @@ def change(then: Tensor, now: Tensor) -> Change | None:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Equal shape and numbers, NaN equal to NaN. A tensor whose memory was given back holds no
-    other numbers."""
+    """Return whether shapes and numbers are equal, NaN equal to NaN. A tensor whose memory was
+    freed equals any of its shape."""
     if a.shape != b.shape:
         return False
     if freed(a) or freed(b):
@@ -95,14 +96,14 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 
 def alike(some: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> bool:
-    """Are these all the same, one by one? None is None alone."""
+    """Return whether two sequences hold the `same` tensors, or None, pairwise."""
     return len(some) == len(others) and all(
         a is b if a is None or b is None else same(a, b) for a, b in zip(some, others, strict=True)
     )
 
 
 def near(a: Tensor, b: Tensor, share: float) -> bool:
-    """Is no element further from the other than this share of the largest?"""
+    """Return whether all elements of a and b differ by at most this share of the largest of b."""
     if a.shape != b.shape:
         return False
     off, size = (a - b).abs().nan_to_num(nan=0.0), b.abs().nan_to_num(nan=0.0, posinf=0.0)
@@ -110,23 +111,23 @@ def near(a: Tensor, b: Tensor, share: float) -> bool:
 
 
 def freed(tensor: Tensor, then: Tensor | None = None) -> bool:
-    """Was its storage resized to nothing, or exchanged for nothing? (Reversible layers do so; to
-    read it ends the process.) `then`: what it held."""
+    """Return whether a tensor's storage was resized to zero or replaced by an empty one, as
+    reversible layers do; reading such a tensor crashes the process. `then`: its earlier values."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
         return False
-    with suppress(RuntimeError):  # a tensor of another kind has none
+    with suppress(RuntimeError):  # some kinds of tensors have no storage
         held = tensor.numel() > 0 or (then is not None and then.numel() > 0)
         return held and tensor.untyped_storage().nbytes() == 0
     return False
 
 
-# ---- Tensors that have memory in common: a write into one shows in the other.
+# ---- Tensors that share memory, so that a write into one changes the other
 Named = tuple[str, Tensor]
 
 
 class Shared(NamedTuple):
-    """The gradient at a place of what backward returned lies in memory that `name` names; `twin`:
-    that of another gradient's place."""
+    """A returned gradient, at index `place`, that shares memory with the tensor called `name`;
+    `twin`: the index of that tensor if it is another gradient."""
 
     place: int
     name: str
@@ -134,8 +135,8 @@ class Shared(NamedTuple):
 
 
 def overlaps(a: Tensor, b: Tensor) -> bool:
-    """Do two tensors have an element of memory in common? Chunks of one buffer have none. Tensors
-    without strides have no such memory."""
+    """Return whether two tensors share an element of memory (chunks of one buffer do not). False
+    for tensors without strides."""
     if (
         not (_has_memory(a) and _has_memory(b))
         or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr()
@@ -152,8 +153,8 @@ def overlaps(a: Tensor, b: Tensor) -> bool:
 def shared(
     returned: Sequence[Any], cotangents: Sequence[Any], kept: Sequence[Named]
 ) -> tuple[Shared, ...]:
-    """The gradients that lie in memory which somebody else goes on using. Memory of grad_output is
-    the engine's, and may be returned."""
+    """Return the gradients in memory that other code may still use. Memory of grad_output belongs
+    to the engine, and may be returned."""
     given = [cotangent for cotangent in cotangents if isinstance(cotangent, Tensor)]
     own = [
         (place, gradient)
@@ -176,8 +177,8 @@ def shared(
 
 
 def attributes(ctx: Any) -> Iterator[Named]:
-    """The tensors on ctx that are no saved ones, and those on its Function's class: alone, or in a
-    list, tuple or dict."""
+    """Yield the tensors that are attributes of ctx (saved tensors are not) or of its Function's
+    class, directly or in a list, tuple or dict."""
     yield from _tensors("ctx", getattr(ctx, "__dict__", {}))
     for cls in getattr(function_class(ctx), "__mro__", ()):
         if issubclass(cls, torch.autograd.Function) and cls is not torch.autograd.Function:
@@ -204,7 +205,7 @@ def _has_memory(tensor: Tensor) -> bool:
 
 
 def _bytes(tensor: Tensor) -> tuple[int, int]:
-    """The first byte in its storage and the one after the last."""
+    """Return the offsets in the storage of a tensor's first byte and of the one after its last."""
     dimensions = zip(tensor.shape, tensor.stride(), strict=True)
     reach = sum((size - 1) * stride for size, stride in dimensions)
     first, width = int(tensor.storage_offset()), tensor.element_size()

@@ -1,6 +1,6 @@
-"""What a check has spent of its budget: calls, and for its seconds every call as long as the
-fastest took, whatever the machine did meanwhile; or the CPU seconds of the process, where these are
-more: gradverify's own arithmetic counts, too."""
+"""The budget of a check and how much of it is spent: calls and seconds. Every call counts as long
+as the fastest took, whatever else the machine did meanwhile; or the CPU seconds of the process
+count, where these are more, so that gradverify's own arithmetic is included."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from gradverify.subject.subject import Subject
 
 Sample = TypeVar("Sample")
 
-# Forward and backward calls: a small comparison and all rules that vary the call; what affords
-# these is in no hurry
+# Forward and backward calls of a small comparison and all rules that vary the call; a budget that
+# affords these is not tight
 PLENTY = (300, 120)
-SHARE = 0.2  # of the seconds is left to rules that vary the call, whatever the comparison took
-SLACK = 0.1  # of the seconds, for a rule that takes more calls than it was thought to
-# Times the seconds in CPU time: no call is made any more; twice that where nobody asked for these
-# seconds (`choose.LENIENT`)
+SHARE = 0.2  # of the seconds, reserved for rules that vary the call, whatever the comparison took
+SLACK = 0.1  # of the seconds, for a rule that takes more calls than predicted
+# Multiple of the seconds, as CPU time, after which no call is made; twice that if the seconds are
+# the default (`choose.LENIENT`)
 MOST = 1.5
-# Of `timeout`: nothing is begun any more that a verdict does not need; no call is made any more, so
-# that what was found is reported before the process is ended
+# Shares of `timeout` after which only what a verdict needs is begun, and after which no call is
+# made, so that findings are reported before the process is killed
 SOON, EARLY = 0.5, 0.8
 
 
 class Spending:
-    """Of one check, whose calls are all counted by `subject`, from now on. Its rules run inside
+    """The budget of one check from now on; `subject` counts all its calls. Rules run inside
     `limited`, those that vary the call inside `bound`.
 
-    `timeout`: seconds after which the process is ended, if it is.
+    `timeout`: seconds after which the process is killed; infinite if it is not.
     """
 
     def __init__(self, subject: Subject, budget: Budget, timeout: float = inf) -> None:
@@ -44,26 +44,26 @@ class Spending:
         self._limit: float = inf if budget.seconds is None else budget.seconds
         self._cpu, self._wall, self._timeout = subject.clock.cpu(), subject.clock.wall(), timeout
         self._most: float = inf  # CPU seconds of the check
-        # Of a rule that varies the call: are the calls that it takes at least afforded?
+        # In a rule that varies the call: whether its minimal number of calls is afforded
         self._bound: bool | None = None
         self._varied = 0.0  # seconds of the rules that vary the call
-        self._allowed: float = inf  # seconds of the check up to which such a rule may go
-        self._patient = False  # the comparison is made, in seconds that nobody named
-        self.cut: str | None = None  # what that rule left out, in words
-        self.unexplained = set[str]()  # codes of findings whose cause was not looked for
+        self._allowed: float = inf  # seconds of the check at which such a rule has to stop
+        self._patient = False  # whether the comparison runs with the default seconds
+        self.cut: str | None = None  # what such a rule left out, in words
+        self.unexplained = set[str]()  # codes of findings whose cause was not searched for
 
     @property
     def tight(self) -> bool:
-        """Is the budget no more than a comparison in full takes?"""
+        """Whether the budget allows no more than a complete comparison."""
         return sum(PLENTY) > self._calls or self._seconds(Calls(), *PLENTY) > self._limit
 
     @property
     def over(self) -> bool:
-        """Is nothing left?"""
+        """Whether the budget is spent."""
         return self.short_of()
 
     def short_of(self, ahead: int = 0) -> bool:
-        """Would nothing be left after so many forward calls more?"""
+        """Return whether the budget would be spent after `ahead` more forward calls."""
         made = self._made
         return (
             self._late(SOON)
@@ -73,7 +73,7 @@ class Spending:
 
     @property
     def ending(self) -> bool:
-        """Is the process about to be ended?"""
+        """Whether the process is about to be killed."""
         return self._late(EARLY)
 
     def _late(self, share: float) -> bool:
@@ -83,21 +83,22 @@ class Spending:
 
     @property
     def name(self) -> str:
-        """`the budget of 10 s`, by what it was exceeded in, or would be."""
+        """The budget in words, such as `the budget of 10 s`: the calls or the seconds, whichever
+        was or would be exceeded."""
         if self._calls < inf and (self._limit == inf or self._spent() <= self._allowed):
             return f"the budget of {self._calls:,} calls"
         return f"the budget of {limit(self._limit)}" if self._limit < inf else "the budget"
 
     @property
     def ended(self) -> str:
-        """Why no more calls are made, in a clause: the time limit was near, or what of the budget
-        was spent."""
+        """The reason why no more calls are made, as a clause: the time limit was near, or the
+        budget was spent."""
         if self._late(SOON):
             return f"the time limit of {limit(self._timeout)} was near"
         return f"{self.name} was spent"
 
     def affords(self, forward: int, backward: int, slack: float = 0.0) -> bool:
-        """So many calls more, of a rule that runs in `bound`."""
+        """Return whether the budget allows so many more calls of a rule that runs in `bound`."""
         made = self._made
         return made.forward + made.backward + forward + backward <= self._calls and (
             self._allowed == inf
@@ -105,16 +106,16 @@ class Spending:
         )
 
     def heed(self, seconds: float) -> None:
-        """Raises Spent where so many seconds of our own arithmetic are not afforded to a rule that
-        runs in `bound`."""
+        """Raise Spent if the budget does not allow a rule that runs in `bound` so many seconds of
+        our own arithmetic."""
         if self._spent() + seconds > self._allowed + SLACK * self._limit:
             raise Spent(f"{self.name} was spent")
 
     def some(
         self, samples: Sequence[Sample], forward: int, backward: int, what: str
     ) -> Sequence[Sample]:
-        """The samples, halved until the calls of each are afforded, but one at least; `cut` says
-        how many were left out."""
+        """Return the samples, halved until their calls are afforded, but at least one; set `cut` to
+        a text on how many were left out."""
         count = len(samples)
         while count > 1 and not self.affords(count * forward, count * backward):
             count //= 2
@@ -126,9 +127,9 @@ class Spending:
 
     @contextmanager
     def limited(self, asked_for: bool) -> Iterator[None]:
-        """All rules: before a call `Spent` is raised where the check has taken MOST of its seconds,
-        or its process is about to be ended. `asked_for`: the comparison, which may then take longer
-        than seconds that nobody named."""
+        """Context of all rules: `Spent` is raised before a call if the check has taken MOST times
+        its seconds, or its process is about to be killed. `asked_for`: whether the user requested
+        the comparison, which may then take longer than the default seconds."""
         self._most = (
             inf
             if asked_for and self._default
@@ -150,8 +151,8 @@ class Spending:
 
     @contextmanager
     def patient(self) -> Iterator[None]:
-        """The comparison, by which a large function is judged or not at all: of the default seconds
-        it may take more, up to the time limit."""
+        """Context of the comparison, without which there is no verdict on a large function: it may
+        take more than the default seconds, up to the time limit."""
         before, self._patient = self._patient, self._default
         try:
             yield
@@ -160,8 +161,8 @@ class Spending:
 
     @contextmanager
     def bound(self, forward: int, backward: int) -> Iterator[None]:
-        """A rule that varies the call, in so many calls: before one that is not afforded `Spent` is
-        raised, before its first where these are not."""
+        """Context of a rule that varies the call and takes so many calls: `Spent` is raised before
+        a call that the budget does not allow, and before the first if it does not allow all."""
         before, outer = self._spent(), self._subject.before_call
         self._allowed = max(self._limit, before - self._varied + SHARE * self._limit)
         self._bound, self._subject.before_call = self.affords(forward, backward), self._guard
@@ -176,7 +177,7 @@ class Spending:
 
     @property
     def _own(self) -> float:
-        """CPU seconds of the process."""
+        """The CPU seconds of the process since the check began."""
         return self._subject.clock.cpu() - self._cpu
 
     @property
@@ -184,7 +185,7 @@ class Spending:
         return self._subject.calls - self._before
 
     def _seconds(self, made: Calls, forward: int = 0, backward: int = 0) -> float:
-        """Of calls, of which those that ran in batches took next to nothing each, and of so many
+        """Return the seconds of the calls made, where batched ones count as nothing, and of so many
         more."""
         of_forward, of_backward = self._subject.fastest
         number = made.forward + made.backward

@@ -1,5 +1,5 @@
-"""The live function of a check: called through here only, so that every call is counted and blamed
-on the right code."""
+"""The live function of a check, called through this module only, so that every call is counted and
+every error attributed to the right code."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ from gradverify.subject.snapshot import copied, same
 from gradverify.subject.target import Target
 from gradverify.torch_private import gradients
 
-# Backwards that must have been timed; forward calls that one takes else
+# Timed backwards needed for an estimate; the cost of one in forward calls until then
 TIMED, PER_BACKWARD = 3, 2.0
-# Added to the seed, beside 0 of forwards; the first is no seed that a backward is likely to set
-# itself
+# Added to the seed (forwards add 0); a backward is unlikely to set the first of these itself
 BACKWARD, ELSEWHERE = 104_729, 2
-# Which ends as soon as `.grad` is taken
+# The cycle is broken as soon as `.grad` is reset
 REFERENCE_CYCLE = r"Using backward\(\) with create_graph=True"
-# torch's refusal of an in-place write into an input
+# Part of torch's error for an in-place write into an input
 LEAF_WRITTEN = "a leaf Variable that requires grad"
 
 
@@ -51,20 +50,20 @@ Cotangents = Sequence[Tensor | None]
 
 
 def filled(gradients: Iterable[Tensor | None], inputs: Iterable[Tensor]) -> list[Tensor]:
-    """Gradients of these inputs, zeros where there is none."""
+    """Return the gradients of these inputs, zeros in place of None."""
     return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True)]
 
 
 def as_leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Copies without history that require grad."""
+    """Return copies without history that require grad."""
     return [x.detach().clone().requires_grad_() for x in tensors]
 
 
 class Way(Enum):
-    """How a function lets itself be differentiated."""
+    """How a function can be differentiated."""
 
     REUSED = auto()  # one graph serves any number of `torch.autograd.grad`
-    FRESH = auto()  # a second backward of a graph is refused: each gets a forward of its own
+    FRESH = auto()  # a second backward of a graph is refused: each needs a forward of its own
     # `torch.autograd.grad` is refused, or gradients arrive in `.grad` only: `.backward()` on leaves
     # of a forward of its own
     LEAVES = auto()
@@ -72,10 +71,10 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """One forward, with its graph: the tensors that gradients are asked for, the arguments as the
-    function got them, the flattened outputs (pytree leaves), and `lent`: what stood in the place of
-    a module's parameters and buffers when it was over, by name. It stands there again while a
-    backward of the graph runs."""
+    """One forward, with its graph: `leaves`, the tensors that gradients are requested for;
+    `arguments` as the function received them; `lent`, the tensors that replaced a module's
+    parameters and buffers, by name, as they were at the end of the forward (they are put in again
+    while a backward of the graph runs); the flattened `outputs` (pytree leaves)."""
 
     leaves: Tensors
     arguments: tuple[Any, ...]
@@ -84,16 +83,16 @@ class Graph:
 
 
 class Subject:
-    """Counts its calls, and those of its twins: `_original` is whose twin this is; `before_call`
-    may raise Spent.
+    """The checked function at its arguments; counts its calls, and those of its twins (a twin's
+    `_original` is the subject that it was made from). `before_call` may raise Spent.
 
-    `positions`: the arguments as the function takes them, one each, but the elements of a list or
-    the like together; `kwargs`: the plain ones by name; `output_names`: of the flattened outputs,
-    known after the first forward; `tensors`: the arguments that are; `parameter_names`: of those
-    that are a module's; `writes` is set once the function was seen to write into an
-    input: from then on every call gets fresh, non-leaf clones; `way`: how its backward was found to
-    be callable, which every backward follows; `around` makes the context that every forward runs
-    in, where there is one, `lent` what each of a module's buffers becomes.
+    `positions`: the arguments as the function takes them, the elements of a container grouped;
+    `kwargs`: plain values passed by name; `output_names`: of the flattened outputs, known after the
+    first forward; `tensors`: the tensor arguments; `parameter_names`: of those that are a module's
+    parameters; `writes`: set once the function has written into an input, after which every call
+    gets fresh, non-leaf clones; `way`: how its backward can be called, which every backward
+    follows; `around`: makes the context that every forward runs in, if there is one; `lent`: maps
+    each of a module's buffers to the tensor that replaces it in a call.
     """
 
     def __init__(
@@ -109,19 +108,19 @@ class Subject:
         )
         self.writes = False
         self.way = Way.REUSED
-        # A forward was seen to set global state that our own computing needs
+        # Whether a forward has set global state that our own computations need
         self.meddles = False
-        self.disables = False  # the last one that was `called` with gradients on left them off
+        self.disables = False  # whether the last forward left gradients disabled
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[Tensor], Tensor] = lambda buffer: buffer
         self._fence: Callable[[Tensor, str], Tensor] | None = None
         self._odd_output: str | None = None
-        # The same in 16 bits, where this one stands in for it in float64
+        # The subject in 16 bits, if this one represents it in float64
         self.narrow: Subject | None = None
         self._rest: State | None = None
-        self._looked = False  # for buffers at rest
-        # A module's buffers follow its parameters too slowly to come to rest, and so do its outputs
+        self._looked = False  # whether buffers at rest were searched for
+        # Whether a module's buffers and outputs converge too slowly to reach a fixed point
         self.restless = False
         self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
         plain = [argument.value for argument in arguments if not argument.is_tensor]
@@ -132,7 +131,7 @@ class Subject:
             else Held(*reached(target.subject, *plain, *kwargs.values()))
         )
         self.parameter_names = {argument.name for argument in self.arguments if argument.parameter}
-        # All that it gets are differentiable inputs, handed over by position as they lie
+        # Whether all arguments are differentiable inputs, passed by position without conversion
         self._bare = (
             not is_module
             and not self.kwargs
@@ -142,11 +141,11 @@ class Subject:
                 for a in self.arguments
             )
         )
-        # Of CUDA; each call is waited for
         self.tensors = tuple(argument for argument in self.arguments if argument.is_tensor)
         self.differentiable = tuple(a for a in self.arguments if a.differentiable)
-        # In order; never written to
+        # In order; read-only
         self.inputs: Tensors = tuple(a.value for a in self.differentiable)
+        # CUDA devices, which are synchronised after each call
         self.on = devices_of(argument.value for argument in self.tensors)
         self.on_cuda, self._quiet = bool(self.on), False
         self._forward = self._backward = self._batched = 0
@@ -154,15 +153,15 @@ class Subject:
         self.before_call: Callable[[], None] | None = None
         self.clock = Clock()
 
-    # ---- calls: counted, timed, and refused where no more are afforded
+    # ---- calls: counted, timed, and refused beyond the budget
     @property
     def calls(self) -> Calls:
-        """All calls so far."""
+        """The numbers of calls so far."""
         return Calls(self._forward, self._backward, self._batched)
 
     def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
-        """Adds calls that are about to be made, or that one call stood for. Raises Interrupted
-        where an earlier one swallowed Ctrl-C, and Spent where no more are afforded."""
+        """Add calls that are about to be made, or that were made as one batch. Raises Interrupted
+        if an earlier call swallowed Ctrl-C, and Spent if the budget is used up."""
         heed()
         if self.before_call is not None:
             self.before_call()
@@ -173,12 +172,13 @@ class Subject:
             self._original.count(forward, backward, batched)
 
     def count_for(self, other: Subject) -> None:
-        """From now on the calls of `other` are counted here too, and those here no longer there."""
+        """Count the calls of `other` here too from now on, and those of this subject no longer by
+        `other`."""
         self._original, other._original = None, self
 
     @property
     def clock(self) -> Clock:
-        """What calls are timed by: `watches` of forward and of backward."""
+        """The clock of the stopwatches `watches`, of forward and of backward."""
         return self.watches[0].clock
 
     @clock.setter
@@ -187,49 +187,48 @@ class Subject:
 
     @property
     def fastest(self) -> tuple[float, float]:
-        """Seconds of the fastest forward and of the fastest backward, which is a guess where few
-        were timed; 0 where none was."""
+        """Seconds of the fastest forward and of the fastest backward (estimated from forward where
+        few backwards were timed); 0 where no call was timed."""
         watch, pulls = self.watches
         forward = 0.0 if watch.fastest == inf else watch.fastest
         return forward, pulls.fastest if pulls.calls >= TIMED else PER_BACKWARD * forward
 
-    # ---- random numbers: the same for every forward, others for every backward, as the settings
-    # say (`reseed`)
+    # ---- random numbers: with the setting `reseed` the same for every forward, and others for
+    # every backward
     def generator(self, purpose: str) -> torch.Generator:
-        """One of its own for each purpose."""
+        """Return a generator of its own for each purpose."""
         return generator(self.case.settings.seed, self.case.check, purpose)
 
     @property
     def _is_quiet(self) -> bool:
-        """Is nothing seeded, as nothing is drawn, by this one or whose twin it is?"""
+        """Whether seeding is switched off here or in the original of this twin."""
         return self._quiet or (self._original is not None and self._original._is_quiet)
 
     def reseed(self, offset: int = 0) -> None:
-        """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and
-        Python; every backward others."""
+        """Seed the generators of torch, NumPy and Python, so that every forward draws the same
+        random numbers (dropout, samplers), and every backward others."""
         if self.case.settings.reseed and not self._is_quiet:
             seed_all(self.case.settings.seed + offset, self.on_cuda)
 
     def fresh_states(self, offset: int = 0) -> tuple[object, ...]:
-        """Seeds, and says what the generators would draw next: always the same, where the check
-        seeds them at all."""
+        """Seed the generators, and return what they would draw next."""
         self.reseed(offset)
         found = self.states()
         self.reseed(offset)
         return found
 
     def states(self) -> tuple[object, ...]:
-        """What the generators would draw next: equal before and after code that drew nothing. Draws
-        it, where every call seeds them anew."""
+        """Return what the generators would draw next, which code that draws nothing does not
+        change. The numbers are actually drawn if every call seeds the generators anew."""
         if self.case.settings.reseed:
             return next_draws(self.on_cuda)
         return random_states(self.on_cuda)
 
     def seldom_seeded(self, measure: Callable[[], Value]) -> Value:
-        """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with
-        a seed before every call.
+        """Return the result of `measure`, seeded once; if it drew random numbers, measure again
+        with a seed before every call.
 
-        Three generators that nobody draws from cost as much to seed as a small forward takes.
+        To seed three generators that are not used costs as much as a small forward.
         """
         before, self._quiet = self.fresh_states(), True
         try:
@@ -239,8 +238,8 @@ class Subject:
         return found if self.states() == before else measure()
 
     def seeded_elsewhere(self, measure: Callable[[], Value], number: int = 0) -> Value:
-        """What is measured where the generators start elsewhere than for every other call, for each
-        `number` at another place."""
+        """Return the result of `measure` with generators seeded differently from all other calls,
+        and differently for each `number`."""
         if self.case.settings.reseed:
             seed_all(self.case.settings.seed + ELSEWHERE + number, self.on_cuda)
         self._quiet = True
@@ -252,28 +251,28 @@ class Subject:
     # ---- arguments
     @property
     def own(self) -> Subject:
-        """In the dtype that the spec says."""
+        """The subject in the dtype of the spec."""
         return self.narrow or self
 
     @property
     def size(self) -> int:
-        """Elements of all tensor arguments together."""
+        """The total number of elements of all tensor arguments."""
         return sum(argument.value.numel() for argument in self.tensors)
 
     @property
     def odd(self) -> str | None:
-        """What has neither strides nor another mode of torch to be tried, in a sentence: "a is a
-        sparse CSR tensor"; None where all is dense."""
+        """The first argument or output that is sparse or nested, so that strides and modes of torch
+        cannot be tried, as a clause: "a is a sparse CSR tensor"; None where all are dense."""
         found = (f"{a.name} is {a.form.kind}" for a in self.arguments if a.form is not None)
         return next(found, self._odd_output)
 
     def name_of(self, place: int) -> str:
-        """An output by its path: `y0`, or `y.loss` of a dict."""
+        """Return an output's name, its path: `y0`, or `y.loss` of a dict."""
         return self.output_names[place] if place < len(self.output_names) else f"y{place}"
 
     def leaves(self) -> list[Tensor]:
-        """Fresh copies of the differentiable inputs that require grad, laid out as the spec
-        says."""
+        """Return fresh copies of the differentiable inputs that require grad, in the memory layouts
+        of the spec."""
         plain = torch.contiguous_format
         values = (
             with_surroundings(a.value)
@@ -289,8 +288,8 @@ class Subject:
         kwargs: Mapping[str, Any] | None = None,
         target: Target | None = None,
     ) -> Subject:
-        """The same function at other arguments; with other keyword arguments, or built anew, where
-        they are given. Its calls are counted here too."""
+        """Return a subject of the same function at other arguments, with other keyword arguments or
+        another target if given. Its calls are counted here too."""
         other = Subject(
             self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs
         )
@@ -301,7 +300,7 @@ class Subject:
         other.meddles = self.meddles
         other.restless = self.restless
         other.around, other.lent = self.around, self.lent
-        # A module's buffers follow its inputs and parameters, if they do so at all
+        # A module's buffers depend on its inputs and parameters at most
         if target is None and self._looked:
             other._rest = self._rest
             other._looked = self._rest is None or all(
@@ -315,8 +314,8 @@ class Subject:
     def called(
         self, inputs: Tensors, mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad
     ) -> Graph:
-        """One forward under a grad mode, the inputs laid out as the spec says. Raises UserCodeError
-        (GV002)."""
+        """Run one forward under a grad mode, with inputs in the memory layouts of the spec. Raises
+        UserCodeError (GV002)."""
         self.count(forward=1)
         with mode():
             values = inputs if self._bare and not self.writes else self._arguments(inputs)
@@ -330,8 +329,8 @@ class Subject:
         return Graph(tuple(inputs), tuple(values), lent, tuple(outputs))
 
     def probed(self, inputs: Tensors) -> Graph:
-        """`called`, and notices a function that refuses leaves because it writes into its
-        inputs."""
+        """Run `called`; if the function refuses leaves because it writes into its inputs, set
+        `writes` and run it again."""
         before, found = copied(inputs), attempted(self.called, inputs)
         if not isinstance(found, UserCodeError):
             return found
@@ -340,11 +339,11 @@ class Subject:
         self.writes = True
         with torch.no_grad():
             for x, value in zip(inputs, before, strict=True):
-                x.copy_(value)  # it had written before it was refused
+                x.copy_(value)  # may have been written before the refusal
         return self.called(inputs)
 
     def counted_backward(self) -> None:
-        """Called before every backward."""
+        """Count a backward that is about to run, and seed the generators for it."""
         self.count(backward=1)
         self.reseed(BACKWARD)
 
@@ -364,22 +363,23 @@ class Subject:
         code: str = "GV003",
         what: str = "backward",
     ) -> Gradients:
-        """One backward of a graph: the gradient per leaf, None for one that needs or gets none.
+        """Run one backward of a graph; return a gradient per leaf, None for a leaf that needs or
+        gets none.
 
-        `leaves`: instead of the graph's own. `batch`: how many cotangents come as one. `way`:
-        instead of the subject's own. `under_modes`: the function modes that are on see what
-        backward calls. `accumulate`: on top of what `.grad` holds, where it stays. Raises
-        UserCodeError of that `code`.
+        `leaves`: instead of the graph's own. `batch`: the number of cotangents that come as one
+        batch. `way`: instead of the subject's own. `under_modes`: active function modes see the
+        calls of backward. `accumulate`: add to `.grad`, and leave the sum there. Raises
+        UserCodeError with the given `code`.
         """
         leaves = graph.leaves if leaves is None else leaves
-        asked = [leaf for leaf in leaves if leaf.requires_grad]
-        anew = () if accumulate else asked
+        requested = [leaf for leaf in leaves if leaf.requires_grad]
+        anew = () if accumulate else requested
         for leaf in anew:
             leaf.grad = None
-        # A batch is counted when it is made: of one that is refused nothing was
+        # A batch is counted afterwards: a refused one runs nothing
         self.count(backward=int(not batch))
         self.reseed(BACKWARD)
-        with blamed(code, what), self.standing(graph):
+        with blamed(code, what), self.reinstated(graph):
             self.watches[1].start()
             found: Sequence[Tensor | None]
             if (way or self.way) is Way.LEAVES:
@@ -388,7 +388,7 @@ class Subject:
                     node.variable
                     for node in every_node(outputs)
                     if type(node).__name__ == "AccumulateGrad"
-                    and all(node.variable is not leaf for leaf in asked)
+                    and all(node.variable is not leaf for leaf in requested)
                 ]
                 before = [leaf.grad for leaf in others]
                 try:
@@ -402,12 +402,12 @@ class Subject:
                 finally:
                     for leaf, gradient in zip(others, before, strict=True):
                         leaf.grad = gradient
-                found = [leaf.grad for leaf in asked]
+                found = [leaf.grad for leaf in requested]
             elif under_modes:
-                found = gradients(outputs, asked, cotangents)
+                found = gradients(outputs, requested, cotangents)
             else:
-                found = pulled(outputs, asked, cotangents, retain or create, create, batch > 0)
-                if any(leaf.grad is not None for leaf in asked):
+                found = pulled(outputs, requested, cotangents, retain or create, create, batch > 0)
+                if any(leaf.grad is not None for leaf in requested):
                     raise UserCodeError(
                         code,
                         f"{what} calls `.backward()` itself, and gradients arrive in `.grad` "
@@ -422,15 +422,15 @@ class Subject:
         each = iter(found)
         return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
 
-    def standing(self, graph: Graph) -> AbstractContextManager[None]:
-        """Inside, what stood in the place of a module's parameters during that forward stands there
-        again, and copies of its buffers: a forward that backward runs once more may move them."""
+    def reinstated(self, graph: Graph) -> AbstractContextManager[None]:
+        """Context in which a module has the parameters of that forward again, and copies of its
+        buffers, which backward may change by running the forward once more (checkpointing)."""
         return self._held.lent(
             graph.lent | {name: buffer.clone() for name, buffer in self.buffers(graph).items()}
         )
 
     def buffers(self, graph: Graph) -> dict[str, Tensor]:
-        """Those that stood in a module when the forward was over."""
+        """Return a module's buffers at the end of the forward, by name."""
         return {
             name: tensor for name, tensor in graph.lent.items() if name not in self.parameter_names
         }
@@ -450,8 +450,8 @@ class Subject:
 
     @contextmanager
     def fenced(self, fence: Callable[[Tensor, str], Tensor]) -> Iterator[None]:
-        """Inside, the function gets what `fence` makes of its tensors that are not
-        differentiated."""
+        """Context in which tensor arguments that are not differentiated are replaced by
+        `fence(tensor, name)`."""
         self._fence = fence
         try:
             yield
@@ -459,7 +459,8 @@ class Subject:
             self._fence = None
 
     def _buffers(self) -> dict[str, Tensor]:
-        """Fresh clones of a module's buffers, or of those of the modules that a callable holds."""
+        """Return fresh clones of a module's buffers, or of those of the modules that a callable
+        holds."""
         tensors = self._held.tensors
         own = self._rest or {n: x for n, x in tensors.items() if n not in self.parameter_names}
         if not self._looked:
@@ -469,8 +470,8 @@ class Subject:
         return {name: self.lent(buffer.clone()) for name, buffer in own.items()}
 
     def _at_rest(self, start: State) -> State | None:
-        """The buffers of a module in training where its forward, which updates them, lets them come
-        to rest; None where it does not matter."""
+        """Return the fixed point of the buffers of a module in training under its forward; None
+        where there is none, or where the module has no such buffers."""
         if (
             self.target.kind != "module"
             or not start
@@ -493,15 +494,15 @@ class Subject:
         try:
             with seeded(self.case.settings.seed):
                 return at_rest(forward, start)
-        # Of the user's code: it will be said of the base call, if it is to be said
+        # An error of the user's code is reported for the base call
         except Exception as error:
             self.restless |= type(error) is Restless
         return None
 
     def _outputs(self, values: Sequence[Any], lent: dict[str, Tensor]) -> list[Any]:
-        """The flattened outputs. Raises UserCodeError (GV002)."""
+        """Call the function and return its flattened outputs. Raises UserCodeError (GV002)."""
         self.reseed()
-        try:  # no `with blamed`: that takes a tenth of a small call
+        try:  # not `with blamed`, which takes a tenth of a small call
             if self.around is None:
                 self.watches[0].start()
                 returned = self._call(values, lent)
@@ -515,18 +516,19 @@ class Subject:
             flat = flattened(returned)
             return flat if all(map(is_dense, flat)) else self._compared(flat)
         except BaseException as error:
-            # What it launched before it raised is not the next call's
+            # Wait for kernels launched before the error, so that the next call is not blamed
             with suppress(RuntimeError):
                 finished(self.on)
             blame(error, "GV002", "forward")
             raise
 
     def given(self, inputs: Tensors) -> tuple[list[Any], dict[str, Any]]:
-        """What one call of a function that is no module gets: by position, and by name."""
+        """Return the arguments of one call of a function that is not a module: by position, and by
+        name."""
         return self.arranged(self._arguments(inputs))
 
     def _compared(self, outputs: Sequence[Any]) -> list[Any]:
-        """What of them is compared, some being sparse or nested."""
+        """Return the tensors to compare for outputs of which some are sparse or nested."""
         masked = all(a.form is None or a.form.masked for a in self.arguments)
         found = [compared(y, masked) for y in outputs]
         odd = (named(y) for y, x in zip(outputs, found, strict=True) if x is not y)
@@ -543,11 +545,11 @@ class Subject:
             return self.target.call(*given, **named)
 
     def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Values of all arguments [one each] as the function takes them, lists as lists: by
-        position, and by name; without a module's parameters."""
+        """Return the values of all arguments as the function takes them, elements put together to
+        their containers: by position, and by name; without a module's parameters."""
         each, given, named = iter(values), list[Any](), _own(self.kwargs)
         for members in self.positions:
-            # An array stays dense
+            # NumPy arrays stay dense
             parts = [
                 member.form.built(value)
                 if member.form is not None and isinstance(value, Tensor)
@@ -563,7 +565,7 @@ class Subject:
         return given, named
 
     def parameters(self, values: Sequence[Any]) -> dict[str, Any]:
-        """Those of them that are a module's parameters, by name."""
+        """Return the values that are a module's parameters, by name."""
         return {
             argument.name: value
             for argument, value in zip(self.arguments, values, strict=True)
@@ -579,7 +581,7 @@ def pulled(
     create: bool = False,
     batched: bool = False,
 ) -> Gradients:
-    """One backward by autograd, of whosever graph it is; None where nothing arrives."""
+    """Run `torch.autograd.grad` on any graph; return None for a leaf that gets no gradient."""
     return torch.autograd.grad(
         outputs,
         leaves,
@@ -592,10 +594,10 @@ def pulled(
 
 
 def _own(value: Any) -> Any:
-    """Lists and mappings of a spec anew for each call, so that none sees what another one did to
-    them; tensors without a call's graph."""
+    """Return copies of the lists and dicts of a spec, so that no call sees another's changes;
+    tensors detached."""
     if isinstance(value, Tensor):
-        # One that a function writes its result into becomes part of its graph
+        # A tensor that a function writes its result into becomes part of its graph
         return value.detach()
     if type(value) is list:
         return [_own(item) for item in value]

@@ -1,5 +1,5 @@
-"""What a spec's `function` turned out to be: how it is called, what its parameters are called,
-where its backward stands."""
+"""The target of a check, the object that a spec's `function` names: how it is called, its
+parameters, and the location of its backward."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`call` takes the positional arguments; `parameters` are the names and defaults it takes, None
-    where they cannot be read.
+    """The target of a check. `call`: takes the positional arguments; `parameters`: of its
+    signature, None where that cannot be read.
 
-    `subject` is the class, callable or module instance itself; `file`, `line` and `source` show the
-    `backward` of a Function (else the definition), where the source can be read.
+    `subject`: the class, callable or module instance itself; `file`, `line` and `source`: of the
+    `backward` of a Function, otherwise of the definition, where the source can be read.
     """
 
     name: str
@@ -54,24 +54,23 @@ class Target:
 
 
 def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
-    """Finds and, for a module class, builds what `function: name` says. Raises UserCodeError
-    (GV001)."""
+    """Find the target that `function: name` specifies; a module class is instantiated. Raises
+    UserCodeError (GV001)."""
     return live(name, named(name, "function"), init, dtype)
 
 
 def live(
     name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype, key: str = "function"
 ) -> Target:
-    """The target that an object is, under the name it is to be shown by. Raises UserCodeError
-    (GV001)."""
-    found = applied(found) or found  # `swish = Swish.apply` is how most are offered to others
+    """Make the target of an object, with the name to be shown. Raises UserCodeError (GV001)."""
+    found = applied(found) or found  # most Functions are exported as `swish = Swish.apply`
     if _is_function(found):
         if (
             next(each for each in found.__mro__ if "apply" in vars(each))
             not in torch.autograd.Function.__mro__
         ):
             parameters = _parameters(found.apply)
-        else:  # those of `forward`, without `ctx` in the style that has it there
+        else:  # the parameters of `forward`, without `ctx` if it takes that
             parameters = _parameters(found.forward)
             takes_ctx = found.setup_context is torch.autograd.Function.setup_context
             # forward(*args) holds it in args
@@ -98,7 +97,7 @@ def live(
     elif init is not None:
         refuse(f"init: {name} is no torch.nn.Module class, so there is nothing to build with it")
     else:
-        # A module instance is somebody's: its copy is cast and moved. One that cannot be copied (it
+        # A copy of a module instance is cast and moved; an instance that cannot be copied (as it
         # holds a handle) is used itself
         try:
             found = copied(found) if isinstance(found, torch.nn.Module) else found
@@ -131,8 +130,8 @@ def live(
 
 
 def callable_target(name: str, key: str) -> Callable[..., Any]:
-    """What an oracle's key names, as something to call: a built-in, an autograd Function or any
-    callable. Raises UserCodeError (GV001)."""
+    """Return the callable that a spec names under `key`: a built-in, `apply` of an autograd
+    Function or any callable. Raises UserCodeError (GV001)."""
     found = named(name, key)
     if _is_function(found):
         found = found.apply
@@ -145,9 +144,9 @@ def callable_target(name: str, key: str) -> Callable[..., Any]:
 def oracle_target(
     name: str, key: str, init: Mapping[str, Any] | None, dtype: torch.dtype, device: torch.device
 ) -> Target:
-    """Another implementation of the checked function: a module (a class is built with `init`) on
-    the check's dtype and device, a built-in, an autograd Function or any callable. Raises
-    UserCodeError (GV001)."""
+    """Find another implementation of the checked function: a module (a class is instantiated with
+    `init`) in the check's dtype and on its device, a built-in, an autograd Function or any
+    callable. Raises UserCodeError (GV001)."""
     found = named(name, key)
     built = inspect.isclass(found) and issubclass(found, torch.nn.Module)
     made = live(name, found, init or {} if built else None, dtype, key)
@@ -158,15 +157,15 @@ def oracle_target(
 
 
 def named(name: str, key: str) -> Any:
-    """The object that a spec's key names: a built-in, or what is found under the name. Raises
+    """Return the object that a spec names under `key`, a built-in or the user's. Raises
     UserCodeError (GV001)."""
     builtin = BUILTINS.get(name)
     return find(f"{builtin.module}:{builtin.attribute}" if builtin else name, key)
 
 
 def load(case: Case) -> None:
-    """Imports what a case names, where `importable`; what fails is imported once more where the
-    case is prepared, which tells."""
+    """Import the objects that a case names, inside `importable`; errors are ignored here, and
+    reported when the case is prepared."""
     oracles = case.oracles
     for name in (
         case.target,
@@ -181,8 +180,8 @@ def load(case: Case) -> None:
 
 
 def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:
-    """The parameters that the schema of a registered operator names; None where several overloads
-    return a result, which differ."""
+    """Return the parameters in the schema of a registered operator; None where several overloads
+    return a result, as their schemas differ."""
     if isinstance(operator, OverloadPacket):
         overloads = returning(operator)
         if len(overloads) != 1:
@@ -219,25 +218,26 @@ def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] |
 
 
 def definition(found: Any) -> Place | None:
-    """The `backward` (or `vjp`) of a Function, else the definition itself."""
+    """Return the place of the `backward` (or `vjp`) of a Function, otherwise of the definition."""
     if _is_function(found):
         for part in (found.backward, found.vjp):
-            if place := users(place_of(part)):
+            if place := outside_torch(place_of(part)):
                 return place
     return place_of(found)
 
 
-def users(place: Place | None) -> Place | None:
-    """The place, where it is not in torch's own code."""
+def outside_torch(place: Place | None) -> Place | None:
+    """Return the place if it is not in torch's own code, else None."""
     return place if place and not place.file.startswith(str(torch.__path__[0])) else None
 
 
 def place_of(part: Any) -> Place | None:
-    """Where it is defined, below its decorators; None where that cannot be read."""
+    """Return the place of a definition, below its decorators; None where the source cannot be
+    read."""
     try:
-        # What a decorator such as once_differentiable wraps, not the wrapper in torch
+        # The function that a decorator such as once_differentiable wraps
         part = inspect.unwrap(part)
-        # `getsourcelines` looks for the last line too, which takes far longer
+        # `getsourcelines` also finds the last line, which takes far longer
         lines, first = inspect.findsource(part)
         file = inspect.getsourcefile(part)
     except (OSError, TypeError, ValueError):  # no source, or wrappers in a circle

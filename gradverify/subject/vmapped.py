@@ -1,5 +1,5 @@
-"""Backwards of many: a batch of points through `torch.vmap` and through a loop, and gradients that
-accumulate."""
+"""Batches of points through `torch.vmap` and through a loop, and gradients accumulated over several
+backwards."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from gradverify.subject.layout import reversed_along
 from gradverify.subject.snapshot import copied
 from gradverify.subject.subject import Subject, Tensors, Way, filled
 
-# ---- Points of the same kind as one batch: outputs and gradients through `torch.vmap` and through
-# a loop
+# ---- A batch of points: outputs and gradients through `torch.vmap` and through a loop
 CODE = "GV110"
-# Of each element: how far the second point is from the first; zeros, signs and symmetry stay
+# Relative distance of the second point from the first; zeros, signs and symmetry stay
 SPREAD = 0.3
-NEARBY = 0.02  # where the function is not defined there, and the third point
+NEARBY = (
+    0.02  # of the third point, and of the second where the function is not defined further away
+)
 SIZE = 3
 Dims = tuple[int | None, ...]
 Points = Sequence[Tensors]
 
 
 class Batch(NamedTuple):
-    """Per checked output [B, …] and per differentiable input its gradient: [B, …], or the sum over
-    the batch where the input is not batched."""
+    """The checked outputs [B, …], and the gradients of the differentiable inputs: [B, …], or the
+    sum over the batch where the input is not batched."""
 
     outputs: Tensors
     gradients: Tensors
 
 
 class Batches:
-    """`cotangents`: one per checked output for each of SIZE examples; `random`: does the function
-    draw random numbers? Loops are run once for each choice of in_dims. Every call is counted by the
-    subject."""
+    """The function on batches of SIZE points. `cotangents`: one per checked output for each
+    example; `random`: whether the function draws random numbers. The loop is run once for each
+    choice of in_dims. Calls are counted by the subject."""
 
     def __init__(
         self,
@@ -64,14 +65,14 @@ class Batches:
 
     @cached_property
     def variants(self) -> tuple[Dims, ...]:
-        """in_dims: all along 0, all along −1, each alone along −1."""
+        """The choices of in_dims: all along 0, all along −1, each one alone along −1."""
         n = len(self._arguments)
         alone = [tuple(-1 if i == k else None for i in range(n)) for k in range(n)] if n > 1 else []
         return ((0,) * n, (-1,) * n, *alone)
 
     @cached_property
     def impossible(self) -> str | None:
-        """Why there is nothing to compare; None where there is a loop."""
+        """The reason why there is nothing to compare; None where the loop runs."""
         if self._subject.writes:
             return "the function writes into its inputs"
         if self._random:
@@ -82,8 +83,8 @@ class Batches:
 
     @cached_property
     def _chosen(self) -> Points | str:
-        """The point of the check and two others, far apart where the function is defined there,
-        else near; or why there are none."""
+        """The point of the check and two others, the second one far away if the function is defined
+        there, else near; or the reason why there are none."""
         error = "the function is not defined at other points"
         for spread in (SPREAD, NEARBY):
             points = [
@@ -103,8 +104,8 @@ class Batches:
         return f"a loop over other points is refused: {error}"
 
     def _drawn(self, spread: float) -> list[Tensor]:
-        """Another point; what is not differentiated (indices, classes) in another order, if it is
-        far."""
+        """Return another point; arguments that are not differentiated (indices, classes) are
+        reversed if it is far away."""
         return [
             inside(argument, stretched(argument.value, spread, self._source))
             if argument.differentiable
@@ -115,7 +116,8 @@ class Batches:
         ]
 
     def _points(self, dims: Dims) -> Points:
-        """Per example its tensor arguments; one that is not batched stays where it is."""
+        """Return the tensor arguments of each example; arguments that are not batched are those of
+        the check."""
         chosen = self._chosen
         assert not isinstance(chosen, str)
         first = chosen[0]
@@ -125,8 +127,8 @@ class Batches:
         ]
 
     def looped(self, dims: Dims) -> Batch:
-        """One call per example. Raises UserCodeError (GV002, GV003; GV110 where shapes differ
-        between examples)."""
+        """Return the results of one call per example. Raises UserCodeError (GV002, GV003; GV110
+        where shapes differ between examples)."""
         if dims not in self._loops:
             self._loops[dims] = self._loop(self._points(dims), dims)
         return self._loops[dims]
@@ -158,7 +160,7 @@ class Batches:
     def _pulled(
         self, graph: Graph, outputs: Tensors, cotangents: Tensors, **options: Any
     ) -> list[Tensor]:
-        """The gradient per differentiable argument."""
+        """Return the gradient per differentiable argument."""
         found = (
             self._moving.pull(graph, outputs, copied(cotangents), **options)
             if outputs
@@ -167,8 +169,8 @@ class Batches:
         return list(compress(filled(found, graph.leaves), self.differentiable))
 
     def vmapped(self, dims: Dims) -> Batch:
-        """One vmapped call and one backward, along torch's in_dims, one per tensor argument. Raises
-        UserCodeError."""
+        """Return the results of one vmapped call and one backward, with torch's in_dims, one per
+        tensor argument. Raises UserCodeError."""
         wide = [
             (
                 each[0].detach().clone()
@@ -188,13 +190,12 @@ class Batches:
             warnings.simplefilter("ignore")  # of slow batching rules
             with blamed(CODE, "the vmapped call"):
                 outputs = attempted(torch.vmap(one, in_dims=dims), *wide)
-                # What the user's code raised in it is blamed itself, and not the UserCodeError
-                # around it
+                # Report the exception of the user's code, not the UserCodeError around it
                 if isinstance(outputs, UserCodeError):
                     raise outputs.__cause__ or outputs
             self._moving.count(forward=SIZE - 1, backward=SIZE - 1, batched=2 * SIZE)
             given = [torch.stack(each) for each in zip(*self._cotangents, strict=True)]
-            # Beside others, one without a graph is silently zero
+            # An output without a graph among others has a gradient of zero, without an error
             pairs = [(y, v) for y, v in zip(outputs, given, strict=True) if y.requires_grad]
             found = self._pulled(
                 Graph(tuple(wide), (), {}, ()),
@@ -209,10 +210,9 @@ class Batches:
         return Batch(tuple(y.detach() for y in outputs), back)
 
 
-# ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes
-# it
+# ---- `.grad` after two backwards, as in a training step with gradient accumulation
 class Accumulated(NamedTuple):
-    """`.grad` per leaf after the first and after both backwards; the arguments that these
+    """`.grad` per leaf after the first and after both backwards; and the arguments that these
     changed."""
 
     first: Gradients
@@ -223,8 +223,8 @@ class Accumulated(NamedTuple):
 def accumulated(
     subject: Subject, function: Differentiable, graph: Graph, reusable: bool
 ) -> Accumulated:
-    """`.backward(ones)` twice: on one graph, whose last use it is, or on two graphs of the same
-    leaves. Raises UserCodeError."""
+    """Run `.backward(ones)` twice: on one graph, which is not used afterwards, or on two graphs of
+    the same leaves. Raises UserCodeError."""
     own = [(name, x) for name, x in arguments(subject, graph) if x.layout == torch.strided]
     custody = Custody([Held("argument", name, x) for name, x in own])
 
@@ -246,8 +246,8 @@ def accumulated(
 
 
 def straight(nodes: Sequence[Any], leaves: Tensors) -> list[bool]:
-    """Which leaves go straight into one of the nodes, so that nothing stands between its gradient
-    and `.grad`."""
+    """Return for each leaf whether it is a direct input of one of the nodes, whose gradient then
+    goes into `.grad` unchanged."""
     edges = (following for node in nodes for following, _ in node.next_functions)
     variables = [getattr(following, "variable", None) for following in edges]
     return [any(leaf is variable for variable in variables) for leaf in leaves]

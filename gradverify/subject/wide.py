@@ -1,5 +1,5 @@
-"""The same function at the same numbers in float64 (complex128): what its finite differences are
-taken of where the check is in float32."""
+"""The checked function at the same numbers in float64 (complex128), for finite differences of a
+check in float32 or 16 bits."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from gradverify.subject.subject import Subject
 from gradverify.torch_private import pytree
 
 LIFTED = {**WIDE, **SIXTEEN}
-"""All that float64 (complex128) stands in for."""
+"""The dtypes that float64 (complex128) replaces."""
 
 
 def is_narrow(subject: Subject) -> bool:
-    """Is a differentiable input in float32 or complex64?"""
+    """Return whether a differentiable input is in float32 or complex64."""
     return any(x.dtype in WIDE for x in subject.inputs)
 
 
 def on_two_legs(subject: Subject) -> Subject:
-    """The subject in float64, whose finite differences are taken, with itself beside it (`narrow`),
-    where a differentiable input has 16 bits; any other one as it is. All calls are counted by what
-    is returned.
+    """Return the subject in float64, for finite differences, with the original as its `narrow`, if
+    a differentiable input has 16 bits; any other subject unchanged. The returned subject counts all
+    calls.
     """
     if not any(x.dtype in SIXTEEN for x in subject.inputs):
         return subject
@@ -42,18 +42,18 @@ def on_two_legs(subject: Subject) -> Subject:
 
 
 class InDouble:
-    """What every call in float64 runs in: what is made without a dtype is float64, and while it
-    `lifts`, what asks for float32 is too (`.float()`, a constant of that dtype). What asks for 16
-    bits does so on purpose, and gets them, unless `wider` has them too. `asked`: what was
-    lifted."""
+    """Context of calls in float64: tensors made without a dtype are float64, and while it `lifts`,
+    casts to float32 (`.float()`, a constant of that dtype) give float64. Casts to 16 bits are taken
+    to be deliberate, and kept, unless `wider` has these dtypes. `replaced`: the dtypes that were
+    replaced."""
 
     def __init__(
         self, *, lifts: bool, wider: Mapping[torch.dtype, torch.dtype] = WIDE, shows: bool = False
     ) -> None:
-        """`wider`: what is lifted, and to what. `shows`: float64 says that it is float32, to code
-        that asserts that."""
+        """`wider`: the replacement of each dtype. `shows`: float64 tensors report float32, for code
+        that asserts that dtype."""
         self.lifts, self.shows, self._lifted = lifts, shows, Lifted(wider, shows)
-        self.asked = self._lifted.asked
+        self.replaced = self._lifted.replaced
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -68,11 +68,11 @@ class InDouble:
 def widened(
     subject: Subject, mode: Callable[[], AbstractContextManager[None]] | None = None
 ) -> Subject:
-    """The subject with every tensor that it is given in float64: inputs, parameters, what is not
+    """Return a twin with every given tensor in float64: inputs, parameters, arguments that are not
     differentiated, keyword arguments, buffers.
 
-    Tensors that forward makes without a dtype are float64 too, or `mode` is what it runs in. Its
-    calls are counted by the subject.
+    Forward runs in `mode`; by default tensors made without a dtype are float64 in it. Its calls are
+    counted by the subject.
     """
     twin = subject.twin(
         [replace(a, value=wide(a.value)) if a.is_tensor else a for a in subject.arguments]
@@ -83,33 +83,34 @@ def widened(
 
 
 def lifted(subject: Subject) -> tuple[Subject, InDouble]:
-    """The subject in float64 throughout, what it casts to 32 or 16 bits inside too; and what counts
-    these casts."""
+    """Return the subject in float64 throughout, without casts to 32 or 16 bits inside; and the
+    context that records these casts."""
     casts = InDouble(lifts=True, wider=LIFTED)
     return widened(subject, casts), casts
 
 
 def casts_inside(subject: Subject) -> set[torch.dtype]:
-    """The dtypes of less than float64 that forward casts to, or makes numbers of. One call. Raises
-    UserCodeError (GV002)."""
+    """Return the dtypes of less than float64 that forward casts to, or makes tensors of. Makes one
+    call. Raises UserCodeError (GV002)."""
     twin, casts = lifted(subject)
     twin.called(twin.leaves())
-    return casts.asked
+    return casts.replaced
 
 
 def casts_to_single(subject: Subject) -> bool:
-    """Does forward cast to float32, and nothing to 16 bits? What raises in float64 does not."""
+    """Return whether forward casts to float32, and not to 16 bits; False where it raises in
+    float64."""
     found = tried(casts_inside, subject)
     return bool(found and found <= WIDE.keys())
 
 
 def sixteen_inside(subject: Subject) -> str:
-    """The dtype of 16 bits that forward casts to, or makes numbers of; nothing where it does not,
-    or raises in float64."""
+    """Return the dtype of 16 bits that forward casts to, or makes tensors of; "" where there is
+    none, or forward raises in float64."""
     found = tried(casts_inside, subject) or ()
     return next((dtype_name(dtype) for dtype in SIXTEEN if dtype in found), "")
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """The same numbers in float64 (complex128); as it is where it is of another kind."""
+    """Return a floating tensor in float64 (complex128), other tensors unchanged."""
     return tensor.to(dtype=LIFTED[tensor.dtype]) if tensor.dtype in LIFTED else tensor

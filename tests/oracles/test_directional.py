@@ -9,14 +9,14 @@ from live import evidence, randn
 from rules.functions import X, square
 
 from gradverify.oracles.along import Screen, screened
-from gradverify.oracles.finite_difference import Wishes
+from gradverify.oracles.finite_difference import Constraints
 from gradverify.subject.draw import generator
 
 
 def screen(function, *inputs, rtol=1e-6, seed=0, symmetric=False, domain=None, **settings):
     seen = evidence(function, *inputs, **settings)
-    wishes = Wishes((domain,) * len(seen.inputs), (symmetric,) * len(seen.inputs))
-    result = screened(seen.function, wishes, generator(seed, "live", "direction"), rtol)
+    constraints = Constraints((domain,) * len(seen.inputs), (symmetric,) * len(seen.inputs))
+    result = screened(seen.function, constraints, generator(seed, "live", "direction"), rtol)
     return result, seen
 
 

@@ -94,7 +94,7 @@ def another_by_its_bytes(x):
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (another_by_its_bytes, "its values are others in float64"),
+        (another_by_its_bytes, "its values are different in float64"),
         (looks_at_its_bytes, "given float64 forward raised TypeError: x must be float32"),
     ],
 )
