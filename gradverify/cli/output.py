@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from gradverify.model.interrupt import HEARD, is_ignored
+from gradverify.model.interrupt import STOP_SIGNALS, is_ignored
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.report.look import Look
 from gradverify.report.names import clean, inert
@@ -201,7 +201,9 @@ def _uninterrupted() -> Iterator[None]:
             raise KeyboardInterrupt
         heard.append(number)
 
-    before = {number: signal.signal(number, note) for number in HEARD if not is_ignored(number)}
+    before = {
+        number: signal.signal(number, note) for number in STOP_SIGNALS if not is_ignored(number)
+    }
     try:
         yield
     finally:

@@ -33,7 +33,7 @@ STREAMS = {"sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__"}
 # The writer, and what keeps a check's prints away from the terminal
 MAY_TOUCH_STREAMS = {"cli/output.py", "running/inline.py"}
 # The last two: keeps checked code from it; ends a check's own process
-MAY_EXIT = {"cli/boundary.py", "running/words.py"}
+MAY_EXIT = {"cli/boundary.py", "running/sending.py"}
 
 # What judges the user's code, and the one module there that catches what that raises; the others
 # take it as a value (`attempted`, `tried` of subject/failure.py) or let the engine have it
