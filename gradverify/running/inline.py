@@ -73,12 +73,12 @@ def _missing_device(case: Case, machine: Devices) -> str | None:
         if machine.cuda
         else "no CUDA device"
     )
-    return f"{seen}, and no comparison with {case.beside}" if case.beside else seen
+    return f"{seen}, and no comparison with {case.other_device}" if case.other_device else seen
 
 
 def _devices(case: Case) -> Iterator[str]:
     yield case.settings.device
-    yield from () if case.beside is None else (case.beside,)
+    yield from () if case.other_device is None else (case.other_device,)
     yield from (requirement for requirement in case.requires if not requirement.startswith(MODULE))
     yield from (
         recipe.device
@@ -102,7 +102,7 @@ def placed(case: Case, machine: Devices | None) -> Case:
         settings=settings,
         inputs=tuple(_moved(argument, found) for argument in case.inputs),
         keywords=tuple(_moved(argument, found) for argument in case.keywords),
-        beside=found if case.beside == "auto" else case.beside,
+        other_device=found if case.other_device == "auto" else case.other_device,
     )
 
 

@@ -933,7 +933,7 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> Built | tu
         skip=said.get("skip"),
         search=world.search,
         layout=layout,
-        beside=first
+        other_device=first
         if first != settings.device and variant.values.get("device") == settings.device
         else None,
         **{name: tuple(said.get(name, ())) for name in ("tags", "requires", "sources")},

@@ -19,10 +19,10 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from gradverify.model.case import Asked, DrawKind, Kind, Layout, SparseLayout
+from gradverify.model.case import DrawKind, Kind, Layout, ModeSetting, SparseLayout
 from gradverify.model.dtypes import Dtype, Floating
 
-UNSAID: Any = None
+NO_DEFAULT: Any = None
 """The default of a key whose absence means something else than any value it can have."""
 
 COMPLEX = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -44,7 +44,7 @@ sense.py."""
 Numbers = Annotated[Any, WithJsonSchema({"type": NESTED})]
 
 
-def key(meaning: str, *examples: Any, default: Any = UNSAID, **more: Any) -> Any:
+def key(meaning: str, *examples: Any, default: Any = NO_DEFAULT, **more: Any) -> Any:
     """A key of the format: what it means, and values that it may have."""
     return Field(default, description=meaning, examples=list(examples) or None, **more)
 
@@ -317,7 +317,7 @@ class RunSettings(Strict):
         "Accepted relative deviation; default 1e-6 (float32: 1e-3), with `eps: <number>` 1e-3.",
         1e-3,
     )
-    mode: Asked = key(
+    mode: ModeSetting = key(
         "`entries`: every element of the Jacobian; `rows`: every output element against random "
         "directions; `blocks`: random projections; `auto`: the strongest that `budget` affords.",
         "entries",

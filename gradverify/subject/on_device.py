@@ -45,7 +45,7 @@ from gradverify.torch_private import (
 def on_device(own: Subject, device: str) -> Subject:
     """The subject's function and inputs there, in its own dtype. Its calls are counted by `own`.
     Raises UserCodeError where that cannot be had."""
-    case = replace(own.case, settings=replace(own.case.settings, device=device), beside=None)
+    case = replace(own.case, settings=replace(own.case.settings, device=device), other_device=None)
     target = own.target
     if target.kind == "module":  # assembling moves it
         module = copied(target.subject)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gradverify
-from gradverify.model.case import ASKED
+from gradverify.model.case import MODE_SETTINGS
 from gradverify.model.dtypes import TABLE
 
 ROOT = Path(gradverify.__file__).parent
@@ -110,7 +110,7 @@ def copies(source):
                 else getattr(each, "value", None)
                 for each in node.elts
             } - {""}
-            if len(found) >= SEVERAL and (found <= set(TABLE) or found <= set(ASKED)):
+            if len(found) >= SEVERAL and (found <= set(TABLE) or found <= set(MODE_SETTINGS)):
                 yield node.lineno
 
 
