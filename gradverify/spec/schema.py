@@ -38,24 +38,25 @@ Text = Annotated[str, Field(min_length=1)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?|auto)$")]
 
 NESTED = "numbers"
-"""Stands for the recursive definition that is published; the elements themselves are checked in
-sense.py."""
+"""The type name that stands for the recursive definition in the published schema; the elements are
+checked in build.py."""
 
 Numbers = Annotated[Any, WithJsonSchema({"type": NESTED})]
 
 
 def key(meaning: str, *examples: Any, default: Any = NO_DEFAULT, **more: Any) -> Any:
-    """A key of the format: what it means, and values that it may have."""
+    """Return the field of a key of the format: its meaning, and examples of values."""
     return Field(default, description=meaning, examples=list(examples) or None, **more)
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors, nothing is converted: `true` is no number, `"1"` neither."""
+    """A model that rejects unknown keys and converts nothing: neither `true` nor `"1"` is a
+    number."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False)
 
-    def said(self) -> dict[str, Any]:
-        """Only what was written, in the order of the format."""
+    def given(self) -> dict[str, Any]:
+        """Return the values that were given, in the order of the format."""
         return {
             name: getattr(self, name)
             for name in type(self).model_fields
@@ -64,11 +65,11 @@ class Strict(BaseModel):
 
 
 class Either:
-    """A union whose branch is chosen by what the value *is* (text, number, list, mapping, bool), so
-    that one branch alone complains.
+    """A union whose branch is chosen by the kind of the value (text, number, list, mapping, bool),
+    so that only one branch reports errors.
 
-    `expects` names all branches for the message. It travels in the branch's tag, the one thing that
-    pydantic's error carries along.
+    `expects`: all branches, in words, for the message. It is part of the branch's tag, which is all
+    that pydantic's error contains of it.
     """
 
     def __init__(self, expects: str) -> None:
@@ -95,12 +96,12 @@ class Either:
 
 
 def is_tag(part: str | int) -> bool:
-    """Whether a part of pydantic's location is a branch's tag, not a key."""
+    """Return whether a part of pydantic's location is a branch's tag, not a key."""
     return isinstance(part, str) and part.startswith("<")
 
 
 def _kind(cls: type) -> str:
-    """text, bool, number, list, mapping or null."""
+    """Return the kind of a class: text, bool, number, list, mapping or null."""
     kinds = {
         str: "text",
         bool: "bool",
@@ -125,7 +126,7 @@ Auto: TypeAlias = Literal["auto"]
 
 
 DRAWS: tuple[DrawKind, ...] = get_args(DrawKind)
-"""The keys that say where a tensor's numbers come from; one tensor has at most one."""
+"""The keys that give the source of a tensor's numbers; one tensor has at most one."""
 
 FinitePair = Annotated[list[Finite], Field(min_length=2, max_length=2)]
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -472,7 +473,7 @@ class AsWritten(GenerateJsonSchema):
 
 
 def published(model: type[BaseModel]) -> Schema:
-    """The draft-07 schema of a model and all it holds."""
+    """Return the draft-07 schema of a model and all its parts."""
     schema = _draft7(model.model_json_schema(schema_generator=AsWritten))
     definitions = schema.pop("definitions") | {"numbers": NUMBERS, "variable": VARIABLE}
     for name in OPEN:
@@ -491,8 +492,8 @@ def published(model: type[BaseModel]) -> Schema:
 
 
 def _draft7(node: Any) -> Any:
-    """`$defs` renamed, references freed of siblings (draft-07 ignores those), pydantic's titles and
-    unsaid defaults dropped."""
+    """Return a schema with `$defs` renamed, references without siblings (which draft-07 ignores),
+    and without pydantic's titles and null defaults."""
     if isinstance(node, list):
         return [_draft7(item) for item in node]
     if not isinstance(node, dict):
@@ -510,8 +511,8 @@ def _draft7(node: Any) -> Any:
 
 
 def _or_variable(schema: Schema) -> Schema:
-    """The same schema, or a variable in its place or in the place of any part; descriptions stay on
-    top, where editors look."""
+    """Return a schema that also allows a variable in place of the value or of any part of it;
+    descriptions stay at the top, where editors read them."""
 
     def within(part: Schema) -> Schema:
         opened = {
@@ -626,6 +627,6 @@ class Spec(Strict):
 
 
 def json_schema() -> dict[str, Any]:
-    """The format as JSON Schema, draft-07: what `gradverify schema` prints and editors complete
-    from."""
+    """Return the format as JSON Schema, draft-07, which `gradverify schema` prints and editors use
+    for completion."""
     return published(Spec)
