@@ -187,8 +187,8 @@ def _properties(result: CaseResult) -> Iterator[tuple[str, Any]]:
 
 # ---- Running
 class Running:
-    """Runs the checks of a session. `signals` are handled while a check runs; between checks pytest
-    handles them."""
+    """The runner of a session's checks. `signals` are handled while a check runs; between checks
+    pytest handles them."""
 
     def __init__(self, crew: Crew, signals: Signals | None = None) -> None:
         self._crew, self._signals = crew, signals

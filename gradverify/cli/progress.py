@@ -29,8 +29,8 @@ LONG = 5.0
 
 @dataclass
 class Progress:
-    """Draws one line below the output so far, and removes it before anything else is printed. Draws
-    nothing if `stream` is None.
+    """A display of one line below the output so far, removed before anything else is printed;
+    without a `stream` nothing is drawn.
 
     `notes`: the stream for announcements of long comparisons, in lines that stay; None: no
     announcements.

@@ -53,14 +53,14 @@ def sizes(pids: Iterable[int]) -> dict[int, int]:
 
 
 def end_family(pid: int, *, alive: bool) -> None:
-    """Kills what a process started, and the process itself if it is `alive`.
+    """Kill the processes that a process started, and the process itself if it is `alive`.
 
-    All are stopped before the first is killed, whole groups at once: none forks, or loses its
-    parent, while the others are looked for. A group that others belong to as well is left alone,
-    and its members are ended one by one.
+    All are stopped before the first is killed, whole groups at once, so that none forks or loses
+    its parent during the search. A group that other processes belong to as well is not signalled;
+    its members are killed one by one.
     """
     stopped = {pid} if alive else set[int]()
-    groups = set(stopped)  # a worker leads a group of its own
+    groups = set(stopped)  # a worker leads its own group
     _send(stopped, groups, signal.SIGSTOP)
     until = time.monotonic() + STOPS_WITHIN
     while time.monotonic() < until:

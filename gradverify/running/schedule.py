@@ -69,7 +69,7 @@ CheckEvent = CheckStarted | CheckFinished
 
 @dataclass
 class Here:
-    """Runs cases in this process, one after the other: for debuggers."""
+    """A crew that runs cases in this process, one after the other: for debuggers."""
 
     planned: Planned | None = None
 
@@ -96,7 +96,7 @@ class Here:
 
 @dataclass
 class Workers:
-    """Runs cases in `jobs` processes, each with one case at a time and its share of the threads.
+    """A crew of `jobs` worker processes, each with one case at a time and its share of the threads.
     `timeout`: seconds for every case, in place of the case's own. `signals`: the caller's handlers;
     None: this object installs its own."""
 

@@ -24,7 +24,7 @@ class Stopped(Exception):  # noqa: N818 - no error: the run was requested to end
 
 
 class Signals:
-    """Handles the signals from `install` to `close`, or as a context manager.
+    """Handlers of the signals from `install` to `close`, or as a context manager.
 
     A second Ctrl-C raises KeyboardInterrupt at once. Outside the main thread no signal is handled.
     """

@@ -277,7 +277,7 @@ class Worker:
 
     @property
     def pipes(self) -> list[Connection | int]:
-        """What can be waited for: messages of the task, messages of the worker, the worker's
+        """The objects to wait for: messages of the task, messages of the worker, the worker's
         end."""
         of_task = (
             [self.channel.pipe] if self.channel is not None and not self.channel.closed else []
@@ -412,7 +412,7 @@ TaskEvent = Message | Lost
 
 
 class Supervisor:
-    """Runs tasks in at most `jobs` workers, each started by `start`.
+    """A supervisor of at most `jobs` workers, each started by `start`.
 
     Must be closed, also when not all events are read. Its methods raise Stopped where one of
     `signals` arrives, and ProblemsError where the environment does not let workers start.

@@ -1,4 +1,4 @@
-"""The whole spec format, version 1, as models: the one definition, also of the published JSON
+"""The whole spec format, version 1, as models: the only definition, also of the published JSON
 Schema."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gradverify.model.case import DrawKind, Kind, Layout, ModeSetting, SparseLay
 from gradverify.model.dtypes import Dtype, Floating
 
 NO_DEFAULT: Any = None
-"""The default of a key whose absence means something else than any value it can have."""
+"""The default of a key whose absence has another meaning than any of its values."""
 
 COMPLEX = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 COMPLEX_NUMBER = re.compile(rf"(?:{COMPLEX}(?=[-+]))?(?:{COMPLEX})[jJ]")
@@ -246,8 +246,8 @@ class Tensor(Strict):
 
 
 def form(value: Any) -> str:
-    """The branch of an input value: a mapping is a tensor, a list with a mapping in it a list of
-    tensors, all else is passed as it is."""
+    """Return the branch of an input value: a mapping is a tensor, a list with a mapping in it a
+    list of tensors, any other value is passed unchanged."""
     if isinstance(value, dict | Tensor):
         return "<tensor>"
     if isinstance(value, list) and any(isinstance(item, dict | Tensor) for item in value):
@@ -458,15 +458,15 @@ VARIABLE = {
     "pattern": r"^\$[A-Za-z_][A-Za-z0-9_]*$",
     "description": "A matrix variable.",
 }
-# The definitions inside a check, where `$name` may stand
+# The definitions inside a check, in which `$name` is allowed
 OPEN = ("Check", "Tensor", "Sparse", "Nested", "Rules", "Budget")
-CLOSED = {"Check": {"name", "matrix"}}  # and the keys of them where it may not
+CLOSED = {"Check": {"name", "matrix"}}  # the keys of those in which it is not
 ANNOTATIONS = ("description", "examples", "default")
 
 
 class AsWritten(GenerateJsonSchema):
-    """Keeps the order in which keys and examples are written: inputs are passed in order, so an
-    example's order has a meaning."""
+    """A generator that keeps the order of keys and examples: inputs are passed in order, so the
+    order of an example matters."""
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
         return value
