@@ -266,7 +266,7 @@ def _why(
         return f"imports {hit}"
     return next(
         (
-            f"imports {Path(file).name}, and what that loads cannot be told"
+            f"imports {Path(file).name}, whose own imports cannot be determined"
             for file in sorted(reach.unread)
         ),
         None,
