@@ -3,7 +3,7 @@ processes run this module again."""
 
 
 def main() -> None:
-    """Runs the command line and exits."""
+    """Run the command line and exit."""
     _without_this_folder()
     from gradverify.cli.boundary import main as run_and_exit
 
@@ -11,9 +11,9 @@ def main() -> None:
 
 
 def _without_this_folder() -> None:
-    """Takes the current folder off `sys.path`, where `python -m` and an empty entry put it: a
-    `json.py` in it is not Python's. Specs find their modules there all the same. It stays where
-    gradverify itself is in it."""
+    """Remove the current folder from `sys.path`, where `python -m` and an empty entry put it, as a
+    `json.py` in it would replace Python's. Specs find their modules in it all the same. It is kept
+    if gradverify itself is in it."""
     import os
     import sys
 

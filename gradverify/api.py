@@ -1,5 +1,5 @@
-"""gradverify from Python. Nothing is printed, nothing exits, and nothing of the caller's process is
-changed: checks run in processes of their own."""
+"""Run specs from Python. Nothing is printed, nothing exits, and the caller's process is not
+changed: checks run in other processes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def run(
     require_device: Sequence[str] | None = None,
     **settings: Any,
 ) -> Report:
-    """Runs the checks that `gradverify check` would run, and returns their report: `.ok`,
+    """Run the checks that `gradverify check` would run, and return their report: `.ok`,
     `.exit_code`, `.checks`, `.to_json()`.
 
     `paths` (none: as on the command line), `keyword`, `tags`, `jobs`, the limits (seconds) and the
-    gate are those of `gradverify check`; None: what `[tool.gradverify]` says, else one job, "warn".
-    `settings` are those of a spec (`eps=1e-6`, `dtype="float32"`, `select=["GV1"]`), over what the
-    specs say. `executor`: any `concurrent.futures.Executor`, which is given each check by itself,
-    in place of `jobs` worker processes; it is not shut down.
+    gate are those of `gradverify check`; None: the value of `[tool.gradverify]`, else one job and
+    "warn". `settings`: those of a spec (`eps=1e-6`, `dtype="float32"`, `select=["GV1"]`), which
+    override the specs. `executor`: any `concurrent.futures.Executor`, to which each check is
+    submitted, in place of `jobs` worker processes; it is not shut down.
 
-    Raises ProblemsError with every problem of the specs, the configuration and the arguments; then
-    nothing ran.
+    Raises ProblemsError with all problems of the specs, the configuration and the arguments, before
+    anything runs.
     """
     from gradverify.cli import values
     from gradverify.cli.gather import gather, named, project_here, sound, with_torch
@@ -62,7 +62,7 @@ def run(
     )
     gathered = sound(gather(given, settings, project, origin="run()"))
     cases = select(gathered.cases, keyword=keyword, tags=tags, options=("keyword", "tags"))
-    asked = {
+    gate_options = {
         "undecided": undecided,
         "fail-on-skip": fail_on_skip,
         "require-device": require_device or None,
@@ -71,7 +71,7 @@ def run(
     request = Request(
         cases,
         str(Path.cwd()),
-        tuple(_command(given, settings | asked)),
+        tuple(_command(given, settings | gate_options)),
         selection,
         gate,
         **dict(limits),
@@ -88,7 +88,7 @@ def gate_of(
     fail_on_skip: bool | None = None,
     require_device: Sequence[str] | None = None,
 ) -> Gate:
-    """What is asked for, else what the project says. Raises ProblemsError."""
+    """Return the gate of the arguments, else of the project. Raises ProblemsError."""
     from gradverify.cli import values
 
     devices = tuple(
@@ -106,7 +106,7 @@ def gate_of(
 
 
 def _command(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]:
-    """The command line that does the same: what a reader of the report copies."""
+    """Yield the words of the equivalent command line, for a reader of the report to copy."""
     from gradverify.report.reproduce import FLAGS, WITH_VALUE
 
     yield from ("check", *paths)

@@ -1,4 +1,4 @@
-"""Checks of a live function in the process that calls: for test suites, notebooks and debuggers."""
+"""Check a live function in the calling process: for test suites, notebooks and debuggers."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ Undecided = Literal["warn", "fail"]
 PACKAGE = str(Path(__file__).parent) + os.sep
 ORIGIN = "check()"
 ONE_AT_A_TIME = threading.RLock()
-"""Random generators, warning filters and forward mode belong to the process: checks of several
-threads would draw each other's numbers."""
+"""The lock of all checks: random generators, warning filters and forward mode are global to the
+process, so checks of several threads would disturb each other."""
 
 
 @dataclass(frozen=True)
 class Result(CaseResult):
-    """What came of one check: the fields of an entry of `checks` in the JSON report. `ok`: is
-    nothing wrong, and could everything be judged?"""
+    """The result of one check: the fields of an entry of `checks` in the JSON report. `ok`: whether
+    nothing is wrong, and everything could be judged."""
 
     def to_json(self) -> str:
-        """The text of this entry."""
+        """Return the JSON text of this entry."""
         from gradverify.model.codec import as_text
 
         return as_text(self)
 
     def __str__(self) -> str:
-        """What a terminal would show of it, as plain text."""
-        from gradverify.report.plain import told
+        """Return the text that a terminal would show, without formatting."""
+        from gradverify.report.plain import check_text
 
-        return told(self)
+        return check_text(self)
 
     def _repr_html_(self) -> str:
-        """For notebooks: what the HTML report shows of it."""
+        """Return the entry of the HTML report, for notebooks."""
         from gradverify.report.html import cell
 
         return cell(self)
 
 
 class GradientError(AssertionError):
-    """A gradient is wrong, or could not be judged; its text is what a terminal would show. `result`
-    is the Result."""
+    """Raised if a gradient is wrong, or could not be judged. The message is the text that a
+    terminal would show; `result`: the Result."""
 
     def __init__(self, result: Result, message: str) -> None:
         super().__init__(message)
@@ -72,7 +72,8 @@ class GradientError(AssertionError):
 
 
 def _one_argument(result: CaseResult, inputs: tuple[Any, ...]) -> str | None:
-    """For who hands over what gradcheck takes, a tuple of all inputs: said where forward raised."""
+    """Return a hint for the user who passes a tuple of all inputs, as for gradcheck, if forward
+    raised; else None."""
     if (
         len(inputs) != 1
         or not isinstance(inputs[0], (list, tuple, Mapping))
@@ -87,8 +88,8 @@ def _one_argument(result: CaseResult, inputs: tuple[Any, ...]) -> str | None:
 
 
 def headline(result: CaseResult) -> str:
-    """The finding that decides, in a line: `GV101 jacobian: 3 of 16 elements …`; without one, the
-    verdict and its reason."""
+    """Return the deciding finding in a line: `GV101 jacobian: 3 of 16 elements …`; without
+    findings, the verdict and its reason."""
     found = next(iter((*result.errors, *result.findings)), None)
     head, text = (
         (f"{found.code} {found.name}", found.message)
@@ -99,7 +100,7 @@ def headline(result: CaseResult) -> str:
 
 
 class UndecidedWarning(UserWarning):
-    """A check that `assert_gradients(..., undecided="warn")` could not decide."""
+    """Warning for a check that `assert_gradients(..., undecided="warn")` could not decide."""
 
 
 def check(
@@ -111,18 +112,18 @@ def check(
     undecided: Undecided = "fail",
     **settings: Any,
 ) -> Result:
-    """Checks the gradients of an autograd Function, a module or any callable at `inputs`, under all
+    """Check the gradients of an autograd Function, a module or any callable at `inputs`, by all
     rules.
 
-    `inputs`: the arguments in their order, or by name; a tensor alone is the only one. Where any
-    tensor among them requires grad, those that do are differentiated; else all floating and complex
-    ones are. They are copied, and never changed. `kwargs`: arguments by keyword, tensors among them
-    likewise. `settings` are those of a spec (`eps`, `atol`, `rtol`, `seed`, `mode`, `budget`,
+    `inputs`: the arguments in order, or by name; a tensor is a single argument. If any tensor among
+    them requires grad, those that do are differentiated, else all floating and complex ones. They
+    are copied, and never changed. `kwargs`: arguments by keyword; tensors among them are treated in
+    the same way. `settings`: those of a spec (`eps`, `atol`, `rtol`, `seed`, `mode`, `budget`,
     `select=["GV1"]`, `ignore`, `strict`, …); dtype and device are the inputs'.
 
-    Nothing is printed, what the function raises is a finding of the Result, and no global state is
-    changed. Checks of several threads wait for each other. Raises ProblemsError for a setting that
-    is none, TypeError for inputs that are neither a list nor a dict.
+    Nothing is printed, an exception of the function becomes a finding of the Result, and no global
+    state is changed. Checks of several threads run one after the other. Raises ProblemsError for an
+    invalid setting, TypeError for inputs that are neither a list nor a dict.
     """
     several = _several(inputs)
     values = [
@@ -144,16 +145,16 @@ def assert_gradients(
     undecided: Undecided = "fail",
     **settings: Any,
 ) -> None:
-    """Raises GradientError, an AssertionError, unless the gradients of `function` at `inputs` are
-    right; arguments as in `check`.
+    """Raise GradientError, an AssertionError, unless the gradients of `function` at `inputs` are
+    right. Arguments as in `check`.
 
-    `undecided`: "fail" raises also where neither right nor wrong could be said, "warn" warns
-    (UndecidedWarning). The first line of the text is the finding, which pytest's summary shows;
-    `msg` stands before it.
+    `undecided`: "fail" raises also if neither right nor wrong could be shown, "warn" warns
+    (UndecidedWarning). The first line of the message is the finding, which pytest's summary shows;
+    `msg` is put before it.
     """
     from gradverify.report.names import inert
 
-    __tracebackhide__ = True  # pytest shows the line of the test, and not these
+    __tracebackhide__ = True  # pytest shows the line of the test, and not this frame
     result = check(function, inputs, kwargs=kwargs, undecided=undecided, **settings)
     if not result.ok:
         raise GradientError(
@@ -170,7 +171,7 @@ def assert_gradients(
         warnings.warn(f"{headline(result)}\n{result}", UndecidedWarning, stacklevel=2)
 
 
-# ---- how
+# ---- Implementation
 def _judge(
     function: Callable[..., Any],
     inputs: Inputs,
@@ -203,8 +204,8 @@ def _judge(
 
 @contextmanager
 def _ours() -> Iterator[Any]:
-    """What the caller has set is not in our way: inference mode, no_grad, a default device
-    (yielded), what NumPy and warnings are to raise."""
+    """Reset global settings of the caller inside: inference mode, no_grad, the default device
+    (which is yielded), errors of NumPy and warnings."""
     import numpy as np
     import torch
 
@@ -212,7 +213,7 @@ def _ours() -> Iterator[Any]:
     from gradverify.subject.machine import undisturbed
 
     device = torch.get_default_device()
-    # Where none is needed: it passes every call of torch through Python
+    # Set only if needed: with a default device every call of torch goes through Python
     ours = torch.device("cpu") if device.type != "cpu" else nullcontext()
     with torch.inference_mode(False), undisturbed(), staying(), ours:
         torch.set_grad_enabled(True)
@@ -241,7 +242,7 @@ def _subject(
 
 
 def _called_under(device: Any, target: Target) -> Target:
-    """The function meets the default device of whoever calls."""
+    """Return the target with its calls made under the caller's default device."""
     if device.type == "cpu":
         return target
 
@@ -264,20 +265,20 @@ def _several(inputs: Any) -> Inputs:
     return inputs
 
 
-def _settings(said: Mapping[str, Any], values: Sequence[Any], undecided: str) -> Settings:
-    """With dtype and device of the tensors. Raises ProblemsError, also for an `undecided` that is
-    none."""
+def _settings(given: Mapping[str, Any], values: Sequence[Any], undecided: str) -> Settings:
+    """Return the settings, with dtype and device of the tensors. Raises ProblemsError, also for an
+    invalid `undecided`."""
     from gradverify.rules.catalogue import codes
     from gradverify.spec.load import vetted
     from gradverify.spec.settings import Layer, settle
     from gradverify.subject.prepare import computed_in
 
-    layer, problems = vetted(Layer(ORIGIN, said), codes())
+    layer, problems = vetted(Layer(ORIGIN, given), codes())
     meant, no_end = get_args(Undecided), "a check in the calling process cannot be ended"
     wrong = [
         f"{name}: {no_end if name == 'timeout' else 'it is that of the inputs'}"
         for name in ("dtype", "device", "timeout")
-        if name in said
+        if name in given
     ]
     if undecided not in meant:
         wrong.append(f"undecided: must be {' or '.join(map(repr, meant))}, got {undecided!r}")
@@ -296,7 +297,7 @@ def _name(function: Any) -> str:
 
 
 def _caller() -> tuple[str, int]:
-    """File and line of the call from outside of gradverify."""
+    """Return file and line of the call from outside gradverify."""
     for frame, line in traceback.walk_stack(sys._getframe()):
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return shown_path(frame.f_code.co_filename), line

@@ -1,5 +1,5 @@
-"""The pytest plugin: specs are collected as tests. It imports nothing heavy until pytest meets a
-spec; `-p no:gradverify` switches it off."""
+"""The pytest plugin, which collects specs as tests. It imports nothing heavy until pytest finds a
+spec; `-p no:gradverify` disables it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ SUFFIXES = (".yaml", ".yml", ".json")
 FILES = ("*.gradverify.yaml", "*.gradverify.yml")
 MARK = "gradverify"
 ACTED_ON = ("skip", "skipif", "xfail")
-"""Marks by which pytest itself decides what comes of a test: a tag of that name is no word to
-it."""
+"""Marks by which pytest itself decides the outcome of a test; tags of these names are not added as
+marks."""
 
 
 class Wrong(Exception):  # noqa: N818 - its text is the whole failure
-    """A check that is not as expected; the text is what a terminal shows of it."""
+    """Raised for a check that is not as expected; the message is the text that a terminal shows."""
 
 
 class NotDecided(pytest.PytestWarning):
-    """A check that could not be decided, and is not to fail for that."""
+    """Warning for a check that could not be decided, and does not fail for that."""
 
 
 GATE: pytest.StashKey[Gate] = pytest.StashKey()
 
 
-# ---- hooks
+# ---- Hooks
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gradverify", "checks of gradients, from YAML specs")
     group.addoption(
@@ -61,14 +61,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MARK}: a check of gradients, from a spec")
-    said = config.getini("gradverify_undecided")
-    if said not in ("", "warn", "fail"):
-        raise pytest.UsageError(f"gradverify_undecided: {said!r} must be warn or fail")
+    undecided = config.getini("gradverify_undecided")
+    if undecided not in ("", "warn", "fail"):
+        raise pytest.UsageError(f"gradverify_undecided: {undecided!r} must be warn or fail")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A spec: matched by `gradverify_files`, or named on the command line and a spec by its first
-    key."""
+    """Return the collector of a spec: a file that matches `gradverify_files`, or one given on the
+    command line that is a spec by its content."""
     if file_path.suffix.lower() not in SUFFIXES:
         return None
     root = parent.config.rootpath
@@ -90,9 +90,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         found.close()
 
 
-# ---- collection
+# ---- Collection
 class SpecFile(pytest.File):
-    """A spec; its tests are its checks, `matrix` expanded."""
+    """The collector of a spec; its tests are the checks, with `matrix` expanded."""
 
     def collect(self) -> Iterable[pytest.Item]:
         from gradverify.cli.gather import gather
@@ -106,8 +106,8 @@ class SpecFile(pytest.File):
 
 
 class CheckItem(pytest.Item):
-    """One check. Its tags are marks, but for those that pytest acts on or cannot have as marks;
-    `-k` finds all of them."""
+    """The test of one check. Its tags are marks, except those that pytest acts on or that cannot be
+    marks; `-k` finds all tags."""
 
     def __init__(self, *, case: Case, **rest: Any) -> None:
         super().__init__(**rest)
@@ -145,7 +145,8 @@ class CheckItem(pytest.Item):
 
 
 def _gate(config: pytest.Config) -> Gate:
-    """What pytest's own configuration says, then the project's `[tool.gradverify]`, then `CI`."""
+    """Return the gate: by pytest's configuration, else the project's `[tool.gradverify]`, else
+    `CI`."""
     from gradverify.api import gate_of
     from gradverify.cli.gather import project_here
     from gradverify.cli.output import is_set
@@ -159,7 +160,8 @@ def _gate(config: pytest.Config) -> Gate:
 
 
 def _text(result: CaseResult) -> str:
-    """What it comes to in one line, which pytest repeats at the end; then what a terminal shows."""
+    """Return the text of a failure: one line, which pytest repeats at the end, then the text that a
+    terminal shows."""
     from gradverify.direct import headline
     from gradverify.report.names import inert, readable
     from gradverify.report.plain import panel_text
@@ -175,7 +177,7 @@ def _codes(result: CaseResult) -> str:
 
 
 def _properties(result: CaseResult) -> Iterator[tuple[str, Any]]:
-    """For JUnit files."""
+    """Yield the properties for JUnit files."""
     yield "verdict", result.verdict
     yield "calls", result.calls.forward + result.calls.backward
     if result.comparisons:
@@ -183,17 +185,17 @@ def _properties(result: CaseResult) -> Iterator[tuple[str, Any]]:
         yield "max_abs_error", max(each.max_abs_error for each in result.comparisons)
 
 
-# ---- running
+# ---- Running
 class Running:
-    """Who runs checks in this session. `signals` are heard while a check runs; between checks they
-    are pytest's."""
+    """The runner of a session's checks. `signals` are handled while a check runs; between checks
+    pytest handles them."""
 
     def __init__(self, crew: Crew, signals: Signals | None = None) -> None:
         self._crew, self._signals = crew, signals
 
     def result(self, case: Case) -> CaseResult:
-        """Of one check; a skip where it cannot run here. Raises KeyboardInterrupt where the run was
-        told to end, Wrong where no worker can start."""
+        """Run one check and return its result, a skip if it cannot run here. Raises
+        KeyboardInterrupt at a signal that ends the run, Wrong if no worker can start."""
         from gradverify.model.event import CheckFinished
         from gradverify.model.problem import ProblemsError
         from gradverify.running.inline import placed, skipped

@@ -1,2 +1,2 @@
-"""The command line. A file for each command or close pair; `output.py` alone writes, `boundary.py`
-alone exits."""
+"""The command line: a file for each command or pair of commands; only `output.py` writes, and only
+`boundary.py` exits."""

@@ -21,8 +21,8 @@ class PlainGroup(TyperGroup):
 
 
 def _without_types(params: list[Any]) -> list[Any]:
-    """typer 0.29 shows `<bool>` beside a flag and `<list[str]>` beside an argument; earlier
-    versions have nothing to be silenced."""
+    """Return the parameters without the types that typer 0.29 shows after them, `<bool>` or
+    `<list[str]>`; earlier versions show none."""
     for param in params:
         if param.param_type_name == "argument":
             param.display_type_rich = lambda ctx: None
@@ -62,12 +62,12 @@ COMMANDS: Mapping[str, str] = {
     "schema": "env",
     "env": "env",
 }
-"""The file of `cli/` that holds each command; its function has the name of the command."""
+"""Command → the file of `cli/` that contains it; its function is `NAME_command`."""
 
 
 def command(arguments: Sequence[str] = ()) -> Any:
-    """The command line that `arguments` need, with one command where they begin with its name, else
-    whole; its `main` is called by the boundary."""
+    """Return the command line for `arguments`: with one command if they begin with its name, else
+    with all. boundary.py calls its `main`."""
     app = typer.Typer(
         name="gradverify",
         cls=PlainGroup,
@@ -83,15 +83,15 @@ def command(arguments: Sequence[str] = ()) -> Any:
     )
     app.callback()(_root)
     for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
-        # Its files are named by whoever wrote the commit
+        # Names of files in a commit may look like options
         settings = {"allow_interspersed_args": False} if name == "hook" else {}
         app.command(name, cls=PlainCommand, context_settings=settings)(_function(name))
     return typer.main.get_command(app)
 
 
 def _function(name: str) -> Callable[..., int]:
-    """Imports the command's file: each costs 20 to 60 ms that the other commands need not wait
-    for."""
+    """Import the file of a command and return its function. Each import takes 20 to 60 ms, which
+    other commands avoid."""
     function: Callable[..., int] = getattr(
         importlib.import_module(f"gradverify.cli.{COMMANDS[name]}"), f"{name}_command"
     )

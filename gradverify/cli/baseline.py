@@ -1,5 +1,5 @@
-"""`--baseline FILE`: known findings, in JSON that people review, sorted and without dates; read
-before a run, brought up to date after it."""
+"""`--baseline FILE`: known findings, in JSON that is easy to review, sorted and without dates; read
+before a run, updated after it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ VERSION_KEY = "gradverify_baseline"
 
 @dataclass(frozen=True)
 class Kept:
-    """A baseline file and what it holds. `known`: by the ids of this run; `dead`: of checks that do
-    not exist any more; `read`: everything.
-    `files`: specs as this run shows them → as the file names them, from its own folder.
+    """A baseline file and its content. `known`: the entries by the ids of this run; `dead`: those
+    of checks that no longer exist; `read`: all entries.
+    `files`: specs as shown in this run → as named in the file, relative to its folder.
     """
 
     path: Path
@@ -42,13 +42,13 @@ class Kept:
 
     @property
     def rule(self) -> Baseline:
-        """What the gate is to know."""
+        """The baseline for the gate."""
         return Baseline(self.known, open=self.update)
 
 
 def opened(options: Options, gathered: Gathered) -> Kept | None:
-    """The file of `--baseline`; None where none was given. Raises ProblemsError, before anything
-    runs."""
+    """Return the baseline of `--baseline`; None if it was not given. Raises ProblemsError before
+    anything runs."""
     if not options.baseline:
         if options.baseline_update:
             raise ProblemsError(
@@ -71,7 +71,7 @@ def opened(options: Options, gathered: Gathered) -> Kept | None:
         id = f"{ours.get(spec)}::{name}"
         if spec in ours and id in gathered.origins:
             known[id] = (*known.get(id, ()), each)
-        elif spec in ours or not os.path.exists(path.parent / spec):  # noqa: PTH110 - false for what can be no path
+        elif spec in ours or not os.path.exists(path.parent / spec):  # noqa: PTH110 - false for an invalid path
             dead.append(each)
     return Kept(
         path, shown_path(str(path)), options.baseline_update, entries, known, tuple(dead), files
@@ -79,7 +79,7 @@ def opened(options: Options, gathered: Gathered) -> Kept | None:
 
 
 def parsed(path: Path, may_be_new: bool) -> tuple[Known, ...]:
-    """The entries of a file. Raises ProblemsError."""
+    """Return the entries of a file. Raises ProblemsError."""
     shown = shown_path(str(path))
     try:
         text = path.read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def parsed(path: Path, may_be_new: bool) -> tuple[Known, ...]:
 
 
 def rendered(entries: Iterable[Known]) -> str:
-    """Sorted; what an entry does not say is left out."""
+    """Return the text of a baseline file: sorted, without empty fields."""
     ordered = sorted(
         entries,
         key=lambda each: (each.check, each.code, each.input or "", each.output or "", each.message),
@@ -124,8 +124,9 @@ def rendered(entries: Iterable[Known]) -> str:
 
 
 def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[str]:
-    """Writes the file where that was asked for: with what fails now, without what no longer does. A
-    sentence on what was done, or is to be done. What could not be written joins `failures`."""
+    """With `--baseline-update`, write the file with the findings that occur now and without those
+    that no longer do. Returns sentences on what was done, or is to be done. Errors of writing are
+    added to `failures`."""
     missing = (
         tuple(each for check in report.checks for each in gone(check, kept.known.get(check.id, ())))
         + kept.dead
@@ -142,7 +143,7 @@ def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[
         for each in unknown(check, kept.known.get(check.id, ()))
     ]
     try:
-        # It may have got other entries since it was read
+        # The file may have other entries since it was read
         before, read = Counter(parsed(kept.path, may_be_new=True)), Counter(kept.read)
         after = before - Counter(missing)
         for each, times in Counter(found).items():  # another run may have recorded it too
@@ -152,7 +153,7 @@ def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[
     except NotWritten as error:
         failures.append(str(error))
         return []
-    except ProblemsError as error:  # meanwhile it has become something else
+    except ProblemsError as error:  # the file is no baseline any more
         failures += [str(problem) for problem in error.problems]
         return []
     removed = f", {counted(len(missing), 'finding')} removed" if missing else ""

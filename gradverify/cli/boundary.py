@@ -1,5 +1,5 @@
-"""The only place that exits: outcomes and exceptions become exit codes, and a fault of ours becomes
-a bug report."""
+"""The only place that exits: turn outcomes and exceptions into exit codes, and internal errors into
+bug reports."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gradverify.cli.output import NotWritten, Output, ReaderGone, open_streams
 from gradverify.model.problem import INTERNAL, INTERRUPTED, OK, USAGE, ProblemsError
 
 CLOSED_PIPE = 141
-"""128 + SIGPIPE: what a shell shows for any program whose reader went away."""
+"""128 + SIGPIPE: the status of any program whose output pipe was closed, as a shell shows it."""
 
 
 def main() -> NoReturn:
-    """The console script."""
+    """Run the console script."""
     open_streams()
     code = run(Output(sys.argv[1:]))
     if "multiprocessing.forkserver" in sys.modules:
@@ -28,7 +28,7 @@ def main() -> NoReturn:
 
 
 def run(out: Output) -> int:
-    """The exit code of one command line, `out.arguments`. Nothing escapes."""
+    """Run the command line `out.arguments` and return its exit code. No exception is raised."""
     try:
         if not _has_folder():
             out.say("the current folder does not exist any more: change to one that does")
@@ -49,7 +49,7 @@ def run(out: Output) -> int:
     except SystemExit as error:
         return _of_exit(error)
     except BaseException as error:
-        from gradverify.cli.bug import bug_report, last_frames  # what only a fault needs
+        from gradverify.cli.bug import bug_report, last_frames  # needed only for an internal error
         from gradverify.running.server import is_lack, lacking
 
         short = lacking(error) if is_lack(error) else None
@@ -61,16 +61,16 @@ def run(out: Output) -> int:
 
 
 def _has_folder() -> bool:
-    """Is there a folder that relative paths start from?"""
+    """Return whether the current folder exists."""
     try:
-        return bool(os.getcwd())  # noqa: PTH109 - as plain as can be, before anything else
+        return bool(os.getcwd())  # noqa: PTH109 - a plain call, before anything else
     except OSError:
         return False
 
 
 def _refuse_words(arguments: Sequence[str]) -> None:
-    """Raise ProblemsError for an option that is the name of a file as well: whoever passes files on
-    may have meant that."""
+    """Raise ProblemsError for an option that is also the name of a file, which a script that passes
+    files may mean."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     found = next((word for word in options if word.startswith("-") and os.path.lexists(word)), None)
     if found is not None:
@@ -81,8 +81,8 @@ def _refuse_words(arguments: Sequence[str]) -> None:
 
 
 def _command(out: Output) -> int:
-    """Commands return their code; typer's own errors (usage) and exits (--help) come as values too,
-    in every version it supports."""
+    """Run the command and return its exit code, also for typer's errors (usage) and exits (--help),
+    in all supported versions of typer."""
     if out.arguments[:1] == ("hook",):
         from gradverify.cli.unaffected import passed
 
@@ -115,7 +115,8 @@ def _command(out: Output) -> int:
 
 
 def _of_exit(error: SystemExit) -> int:
-    """Only typer and rich raise it here, with 1, when the reader of `--help` went away."""
+    """Return the exit code of a SystemExit. Only typer and rich raise one here, with 1 if the
+    reader of `--help` closed the pipe."""
     if error.code in (None, 0):
         return OK
     return CLOSED_PIPE if error.code == 1 else USAGE

@@ -1,4 +1,4 @@
-"""What is shown when gradverify itself fails: already a bug report."""
+"""The bug report that is shown if gradverify itself fails."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SHOWN = 3  # checks named for one fault
 
 
 def version_of(package: str) -> str | None:
-    """The installed version, without importing the package."""
-    # 27 ms that no other command needs
+    """Return the installed version, without importing the package."""
+    # Takes 27 ms, which other commands do not need
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -27,7 +27,7 @@ def version_of(package: str) -> str | None:
 
 
 def bug_report(what: str, arguments: Sequence[str]) -> str:
-    """`what` is a traceback or a sentence."""
+    """Return the text of a bug report. `what`: a traceback or a sentence."""
     versions = ", ".join(
         f"{name} {version_of(name) or 'not installed'}"
         for name in ("gradverify", "torch", "typer", "rich")
@@ -41,7 +41,7 @@ def bug_report(what: str, arguments: Sequence[str]) -> str:
 
 
 def bug_reports(report: Report) -> Iterator[str]:
-    """One for each distinct fault of a run, with the checks that it befell."""
+    """Yield a bug report for each distinct fault of a run, with the checks that it affected."""
     if report.crashed:
         yield bug_report(report.crashed, report.argv)
     for fault, ids in distinct(report.checks):
@@ -49,7 +49,7 @@ def bug_reports(report: Report) -> Iterator[str]:
 
 
 def last_frames(error: BaseException) -> str:
-    """The traceback's last frames, without the values of locals."""
+    """Return the last frames of a traceback, without the values of locals."""
     return "".join(
         traceback.format_exception(type(error), error, error.__traceback__, limit=-FRAMES)
     )

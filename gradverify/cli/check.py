@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     from gradverify.running.signals import Signals
     from gradverify.spec.project import Project
 
-REASONS = 20  # reasons that are named
+REASONS = 20  # reasons that are listed at most
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """`cases` run, in this order. `notes`: sentences about the selection, for stderr. `left_out`:
-    there were some, and keyword and tags have left none."""
+    """The `cases` to run, in this order. `notes`: sentences about the selection, for stderr.
+    `left_out`: keyword and tags have deselected all cases."""
 
     cases: tuple[Case, ...]
     selection: Selection
@@ -77,7 +77,7 @@ def check_command(options: Options, out: Output) -> int:
 
 
 def run_check(options: Options, out: Output) -> int:
-    """Everything that can be refused is refused before anything runs."""
+    """Run `check` and return its exit code. All invalid input is rejected before anything runs."""
     from gradverify.running.signals import Signals
 
     project = project_here()
@@ -86,7 +86,7 @@ def run_check(options: Options, out: Output) -> int:
     reports = promised(settled.reports, options.baseline)
     with nullcontext() if options.no_isolate else Signals() as signals:
         for file in reports:
-            forget(file.path)  # of an earlier run: nobody is to take it for one of this run
+            forget(file.path)  # a report of an earlier run must not be mistaken for one of this run
         return _run(replace(settled, reports=reports), project, signals, out)
 
 
@@ -101,7 +101,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
 
     options, reports = settled.options, settled.reports
     if not options.no_isolate:
-        begin()  # torch is imported while the specs are read
+        begin()  # imports torch while the specs are read
     gathered = sound(gather(options.paths or (), settled.settings, project))
     baseline = opened(options, gathered)
     gate = replace(settled.gate, baseline=baseline.rule if baseline else None)
@@ -113,8 +113,8 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     out.outlives_reader = bool(reports) or options.baseline_update
     if settled.for_programs:
         out.keep_stdout()
-    beside = out.beside_stderr()
-    progress = Progress(beside if settled.watched else None, None if options.quiet else beside)
+    stderr = out.stderr_copy()
+    progress = Progress(stderr if settled.watched else None, None if options.quiet else stderr)
     write = _writer(chosen.cases, gathered, settled, gate, out)
     crew = _crew(settled, progress.planned, signals)
     limit = 1 if options.exitfirst else settled.values.get("maxfail")
@@ -122,7 +122,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     events = worded(run(request, crew, limit), gate)
     report = fold(followed(events, progress, write), gate, __version__)
     remember(memory, gathered.files, gathered.origins, report.checks, chosen.cases)
-    failures = written(reports, report)  # before stdout, so that a closed pipe cannot cost them
+    failures = written(reports, report)  # before stdout, which may be a closed pipe
     notes = brought_up_to_date(baseline, report, failures) if baseline else ()
     missing = summarised(report, os.environ)
     if missing:
@@ -144,16 +144,16 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
         out.say(note)
     if failures:
         raise NotWritten("\n".join(failures))
-    # A commit that no check is affected by, or none can run for
+    # A commit that affects no check, or only checks that cannot run
     may_be_empty = options.changes is not None and not chosen.left_out
     return OK if report.exit_code == NOTHING_CHECKED and may_be_empty else report.exit_code
 
 
-# ---- what runs
+# ---- Selection
 def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
-    """What changes affect; of that by keyword and tag; of those what failed last time; of those one
-    shard. Raises ProblemsError for an expression that cannot be read, and where git cannot tell
-    what changed."""
+    """Select the cases: those affected by changes; of these by keyword and tag; of these the ones
+    that failed last time; of these one shard. Raises ProblemsError for an invalid expression, and
+    if git cannot determine the changes."""
     from gradverify.running.affected import since
     from gradverify.running.memory import recall
     from gradverify.running.select import part, select
@@ -201,8 +201,8 @@ def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
 def _affected(
     gathered: Gathered, changes: Changes, options: Options
 ) -> tuple[tuple[Case, ...], list[str]]:
-    """The affected cases, how many there are, and with `-v` why. A hook does not say of how many:
-    it has not read all specs."""
+    """Return the affected cases, and notes with their number and, with `-v`, the reasons. For a
+    hook without the total, as it has not read all specs."""
     from gradverify.running.affected import WHOLE, affected
 
     found = affected(changes, Path.cwd(), [file.as_posix() for file in gathered.files])
@@ -234,7 +234,7 @@ def _affected(
     return tuple(case for case in cases if case.id in why), notes
 
 
-# ---- while it runs
+# ---- The run
 def _crew(settled: Settled, planned: Planned, signals: Signals | None) -> Crew:
     from gradverify.running.schedule import Here, Workers
 
@@ -247,8 +247,8 @@ def _crew(settled: Settled, planned: Planned, signals: Signals | None) -> Crew:
 def _writer(
     cases: Sequence[Case], gathered: Gathered, settled: Settled, gate: Gate, out: Output
 ) -> Callable[[Event], None]:
-    """What to do with each event as it comes: print the line of a result, or of any event where
-    the format is made of those."""
+    """Return the function called with each event: it prints the line of a result, or for JSON Lines
+    that of any event."""
     from gradverify import __version__
     from gradverify.report import jsonl
     from gradverify.report.terminal.line import name_width
@@ -270,8 +270,8 @@ def _writer(
 def followed(
     events: Iterable[Event], progress: Progress, write: Callable[[Event], None]
 ) -> list[Event]:
-    """All events; after Ctrl-C, those until then and the end of the run. `write` gets each as it
-    comes."""
+    """Return all events; after Ctrl-C, those until then and the end of the run. `write` is called
+    with each as it occurs."""
     seen: list[Event] = []
     try:
         progress.wait("starting torch")

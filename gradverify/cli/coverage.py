@@ -1,5 +1,5 @@
-"""`gradverify coverage`: which autograd Functions below a folder have no check. Reads source and
-specs; imports neither."""
+"""`gradverify coverage`: list the autograd Functions below a folder that no check covers. Reads
+source and specs without importing."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def coverage_command(options: Options, out: Output) -> int:
 
 
 def unread(files: Iterable[tuple[str, str]]) -> list[Problem]:
-    """A sentence for each file that could not be read, given with the reason."""
+    """Return a problem for each (file, reason) of files that could not be read."""
     return [Problem(f"was not read: {why}", file) for file, why in files]
 
 
 def found_in(sources: Sequence[str]) -> tuple[Library, list[Function]]:
-    """The Functions of files, folders and packages, each once. Raises ProblemsError for what is not
-    there."""
+    """Return the Functions of files, folders and packages, each once. Raises ProblemsError for a
+    source that does not exist."""
     from gradverify.source.functions import functions
     from gradverify.source.modules import Library, place_of, python_files
 
@@ -94,7 +94,8 @@ def found_in(sources: Sequence[str]) -> tuple[Library, list[Function]]:
 
 
 def searched() -> list[str]:
-    """Where a module's name is looked up: the current folder, then where Python itself looks."""
+    """Return the folders in which modules are looked up: the current folder, then those of
+    Python."""
     from gradverify.source.modules import python_path
 
     return list(dict.fromkeys([str(Path.cwd()), *(entry for entry in python_path() if entry)]))
@@ -139,5 +140,5 @@ def _function(
 
 
 def _ids(cases: Sequence[Case]) -> tuple[str, ...]:
-    """Of the checks, without their matrix part, each once."""
+    """Return the ids of checks without their matrix part, each once."""
     return tuple(dict.fromkeys(f"{case.spec.path}::{case.check}" for case in cases))

@@ -1,4 +1,4 @@
-"""`gradverify env`: what a bug report needs to say about a machine; `gradverify schema`."""
+"""`gradverify env`: properties of the machine, for bug reports; `gradverify schema`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ VARIABLES = (
     "OMP_NUM_THREADS",
 )
 
-ASK_TORCH = """
+TORCH_PROGRAM = """
 import torch
 print("cuda build:", torch.version.cuda or torch.version.hip or "none")
 names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 print("cuda devices:", ", ".join(names) or "none")
 print("threads:", torch.get_num_threads())
 """
-TORCH_MAY_TAKE = 120
+TORCH_LIMIT = 120
 """Seconds: a first import from a slow disk takes tens of them."""
 
 
@@ -49,18 +49,18 @@ def _lines() -> Iterator[str]:
     yield f"platform: {platform.platform()}, {os.cpu_count()} CPUs"
     for package in PACKAGES:
         yield f"{package}: {version_of(package) or 'not installed'}"
-    yield from _torch_says()
+    yield from _torch_lines()
     yield from (f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ)
 
 
-def _torch_says() -> list[str]:
-    """From a process of its own, because this one does not import torch."""
+def _torch_lines() -> list[str]:
+    """Return lines about torch, from another process, as this one does not import torch."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", ASK_TORCH],
+            [sys.executable, "-c", TORCH_PROGRAM],
             capture_output=True,
             text=True,
-            timeout=TORCH_MAY_TAKE,
+            timeout=TORCH_LIMIT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

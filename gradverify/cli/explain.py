@@ -47,8 +47,8 @@ def explain_command(options: Options, out: Output) -> int:
 
 
 def names_a_check(text: str) -> bool:
-    """PATH::NAME, or the path of a spec; a code or a rule's name is one word, and counts where a
-    file is called so too."""
+    """Return whether a text is PATH::NAME or the path of a spec. The code or name of a rule, which
+    is one word, has precedence over a file of that name."""
     from gradverify.rules.catalogue import names
 
     is_rule = re.fullmatch(r"(?i)gv\d*", text) or text.lower() in names()
@@ -76,7 +76,8 @@ FORM = "must be INPUT:OUTPUT, such as w[3,1]:y[0]"
 
 
 def run_evidence(id: str, settled: Settled, out: Output) -> int:
-    """Show the evidence of one element. Bad arguments are refused before torch is imported."""
+    """Show the evidence for one element. Invalid arguments are rejected before torch is
+    imported."""
     from gradverify.model.codec import as_text
     from gradverify.report.terminal.element import not_run, render
     from gradverify.running.inline import devices, explain_case, placed, skipped
@@ -100,7 +101,7 @@ def run_evidence(id: str, settled: Settled, out: Output) -> int:
 
 
 def halves(text: str) -> tuple[str, str]:
-    """The input's and the output's element: `w[3,1]:y[0]`, or as a report names them, `y0[0] /
+    """Return the elements of input and output from `w[3,1]:y[0]`, or as in reports `y0[0] /
     w[3,1]`. Raises ProblemsError."""
     moved, _, seen = text.rpartition(":")
     if not moved:
@@ -111,7 +112,7 @@ def halves(text: str) -> tuple[str, str]:
 
 
 def one(cases: Sequence[Case], id: str) -> Case:
-    """The only case there is. Raises ProblemsError where there are several, or none."""
+    """Return the only case. Raises ProblemsError if there are several, or none."""
     if len(cases) == 1:
         return cases[0]
     if not cases:

@@ -1,5 +1,5 @@
-"""Specs read from paths to cases, for every command that reads them; what to say of an empty
-selection; results in words of the command line."""
+"""Read specs from paths to cases, for all commands that do; notes on an empty selection; results
+with names as on the command line."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
 
 def with_torch(cases: Sequence[Case]) -> None:
-    """Raises ProblemsError with a sentence where there are checks to run, and no torch to run them
-    with."""
+    """Raise ProblemsError if there are checks to run and torch is not installed."""
     if not all(case.skip is not None for case in cases):
         torch_is_here()
 
 
 def torch_is_here() -> None:
-    """Raises ProblemsError with a sentence where torch is not installed."""
+    """Raise ProblemsError if torch is not installed."""
     if not _is_installed("torch"):
         raise ProblemsError(
             f"torch is not in this environment ({sys.prefix}): run gradverify with the "
@@ -42,16 +41,15 @@ def torch_is_here() -> None:
 
 def _is_installed(package: str) -> bool:
     found = importlib.util.find_spec(package)
-    return found is not None and found.has_location  # a mere folder of that name is no package
+    return found is not None and found.has_location  # a plain folder of that name is no package
 
 
 COMMAND_LINE = "command line"
-IN_TEXT = re.compile(r"/[^\s:'\"]+\.py(?=:\w)")  # of a function in a file, or of a line
+IN_TEXT = re.compile(r"/[^\s:'\"]+\.py(?=:\w)")  # the file of a function, or of a line
 
 
 def project_here() -> Project:
-    """The project around the current folder, everything that is wrong with its table among its
-    problems."""
+    """Return the project around the current folder; faults of its table are among its problems."""
     from gradverify.rules.catalogue import codes
     from gradverify.spec.project import project_of
 
@@ -60,11 +58,11 @@ def project_here() -> Project:
 
 @dataclass(frozen=True)
 class Gathered:
-    """`cases` are those that the paths name; `written` counts all of the files. `origins`: id of
-    each case of the files → setting → the place that named it.
+    """The specs read. `cases`: those that the paths name; `written`: the number of all cases in the
+    files. `origins`: id of each case of the files → setting → the place that gave it.
 
-    `message` says what was searched, where there are no specs; `left_out`: what the folders hold
-    beside specs.
+    `message`: what was searched, if there are no specs; `left_out`: files in the folders that are
+    no specs, and folders not searched.
     """
 
     files: tuple[Path, ...]
@@ -82,8 +80,8 @@ def gather(
     project: Project | None = None,
     origin: str = COMMAND_LINE,
 ) -> Gathered:
-    """`settings` are over those of the specs, named by `origin`; `project`, where it was read
-    already."""
+    """Read the specs that `paths` name. `settings`, given by `origin`, override those of the specs;
+    `project`: if it was read already."""
     from gradverify.functions.catalogue import BUILTINS
     from gradverify.rules.catalogue import codes
     from gradverify.spec.discover import discover, select
@@ -117,7 +115,8 @@ def gather(
 
 
 def _as_option(problem: Problem) -> Problem:
-    """A setting of the command line, `rules.ignore[1]`, as the option that gave it, `--ignore`."""
+    """Return a problem of the command line's settings, `rules.ignore[1]`, as one of the option that
+    gave it, `--ignore`."""
     if problem.file != COMMAND_LINE:
         return problem
     name = re.sub(r"\[\d+\]$", "", problem.path or "").rpartition(".")[2]
@@ -125,20 +124,20 @@ def _as_option(problem: Problem) -> Problem:
 
 
 def others(gathered: Gathered) -> tuple[str, ...]:
-    """A line for each file and folder that is no spec, or was not searched."""
+    """Return a line for each file that is no spec, and each folder that was not searched."""
     return tuple(f"left out: {each.path.as_posix()}: {each.why}" for each in gathered.left_out)
 
 
 def sound(gathered: Gathered) -> Gathered:
-    """Return the cases, or raise ProblemsError with every problem."""
+    """Return `gathered`, or raise ProblemsError with all its problems."""
     if gathered.problems:
         raise ProblemsError(gathered.problems)
     return gathered
 
 
 def nothing_selected(cases: Sequence[Case], keyword: str | None, tags: str | None) -> str | None:
-    """A sentence about the options that no case fits; None where there was nothing to select from,
-    or nothing was asked."""
+    """Return a sentence on the options that no case matches; None without cases to select from, or
+    without options."""
     given = " with ".join(
         [*([f"-k {keyword!r}"] if keyword else []), *([f"-m {tags!r}"] if tags else [])]
     )
@@ -148,7 +147,7 @@ def nothing_selected(cases: Sequence[Case], keyword: str | None, tags: str | Non
 def selected(
     gathered: Gathered, keyword: str | None, tags: str | None, say: Callable[[str], None]
 ) -> tuple[Case, ...]:
-    """The cases that fit; where there are none, why is said."""
+    """Return the cases that match; if there are none, `say` is called with the reason."""
     from gradverify.running.select import select
 
     cases = select(gathered.cases, keyword=keyword, tags=tags)
@@ -161,7 +160,7 @@ def selected(
 
 
 def worded(events: Iterable[Event], gate: Gate) -> Iterator[Event]:
-    """The events; what results say is reworded."""
+    """Yield the events, with results worded for the command line."""
     for event in events:
         if isinstance(event, CheckFinished):
             result = named(event.result)
@@ -176,7 +175,7 @@ def worded(events: Iterable[Event], gate: Gate) -> Iterator[Event]:
 
 
 def named(result: CaseResult) -> CaseResult:
-    """Files are shown as a person names them."""
+    """Return the result with files named relative to the current folder."""
     function = replace(result.function, target=shown_target(result.function.target))
     findings = (
         replace(

@@ -1,5 +1,5 @@
-"""`gradverify hook`: for pre-commit and its like. The checks that changed files affect; nothing
-heavy is imported where there are none."""
+"""`gradverify hook`, for pre-commit and similar tools: run the checks that changed files affect. If
+there are none, nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def hook_command(options: Options, out: Output) -> int:
             f"{late!r} follows a file: options come before the files, and `--` between "
             "them and files of such names"
         )
-    changes, specs, total = unaffected.asked(files)
+    changes, specs, total = unaffected.affected_by(files)
     if not specs:
         from gradverify.cli.gather import project_here
 
-        # Wrong options are refused at the first commit, also if no check is affected
+        # Invalid options are reported at the first commit, even if no check is affected
         settle(configured(options, project_here()), out)
         out.say(unaffected.sentence(changes, total))
         return OK

@@ -1,5 +1,5 @@
-"""`gradverify init`: a first spec for a function, a file, a folder or a package, with inputs that a
-call was made with."""
+"""`gradverify init`: write a first spec for a function, a file, a folder or a package, with inputs
+of a call that ran."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ NAMED = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One function. `stem`: the name of its spec, without suffix; `function`: as a spec in the
-    folder names it; `target`: as a case does; `where`: for comments; `path`, `imports`: what that
-    spec needs; `missing`: why it is not tried at all."""
+    """One function. `stem`: the name of its spec, without suffix; `function`: its name in a spec of
+    the folder; `target`: its name in a case; `where`: its place, for a comment; `path`, `imports`:
+    the keys that the spec needs; `missing`: why no call is tried."""
 
     stem: str
     function: str
@@ -56,9 +56,9 @@ class Goal:
 
 
 def goals(targets: Sequence[str], folder: Path, say: Callable[[str], None]) -> list[Goal]:
-    """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is
-    not there, or is no Python; `say` gets files that could not be read, where others had
-    functions."""
+    """Return all functions that the targets name, for specs in `folder`. Raises ProblemsError for a
+    target that does not exist or is no Python; `say` is called for unreadable files, if others
+    have functions."""
     found, problems = list[Goal](), list[Problem]()
     for text in targets:
         named = NAMED.fullmatch(text)
@@ -122,12 +122,12 @@ def _of(function: Function, folder: Path) -> Goal:
 
 
 def _placed(file: Path, name: str, folder: Path, where: str) -> Goal:
-    """By its module where that can be imported from the spec, with `path:` where a folder has to be
-    added; else by its file."""
+    """Return the goal of a function, named by its module if that can be imported from the spec
+    (with `path:` if a folder has to be added), else by its file."""
     here, project, root = Path.cwd(), folder_of(folder), root_of(file)
     installed = {Path(entry).resolve() for entry in python_path() if entry} - {here, project}
     reachable, start = installed | {here, project}, [root]
-    # A package without __init__.py that is installed, or a script
+    # An installed package without __init__.py, or a script
     if root not in reachable and not (file.parent / "__init__.py").is_file():
         above = [
             entry
@@ -158,36 +158,36 @@ def _placed(file: Path, name: str, folder: Path, where: str) -> Goal:
 
 
 @command("target", "output", "imports", "force", "dry_run", "jobs")
-def init_command(asked: Options, out: Output) -> int:
+def init_command(options: Options, out: Output) -> int:
     """Write a spec for functions, or for every autograd Function of a file, folder or package, with
     inputs that a call was made with."""
     from gradverify.model.codec import as_text
     from gradverify.spec.scaffold import Entry, scaffold
     from gradverify.spec.schema import json_schema
 
-    jobs = dict(values.settled([("--jobs", asked.jobs, values.jobs)])).get("--jobs", 1)
-    output = Path(asked.output)
+    jobs = dict(values.settled([("--jobs", options.jobs, values.jobs)])).get("--jobs", 1)
+    output = Path(options.output)
     files = dict[Path, list[Goal]]()
-    imports = tuple(asked.imports or ())
+    imports = tuple(options.imports or ())
     is_spec = output.suffix in YAML
     folder = (output.parent if is_spec else output).absolute()
-    for goal in goals(asked.target, folder, out.say):
+    for goal in goals(options.target, folder, out.say):
         own = replace(goal, imports=(*imports, *goal.imports))
         files.setdefault(output if is_spec else output / f"{goal.stem}.yaml", []).append(own)
     if not files:
         out.say(
             "no autograd Function, and no operator with a backward of its own, in "
-            f"{', '.join(asked.target)}; name a callable or a module as module:name"
+            f"{', '.join(options.target)}; name a callable or a module as module:name"
         )
         return NOTHING_CHECKED
-    if not asked.force and not asked.dry_run:
+    if not options.force and not options.dry_run:
         for file in [file for file in files if is_file(file)]:
             out.say(
                 f"{file.as_posix()} is there already and stays as it is: --force overwrites it, -o "
                 "names another file"
             )
             del files[file]
-    for file in files if not asked.dry_run else ():
+    for file in files if not options.dry_run else ():
         promise(file, "-o")
     found = (
         _tried([goal for several in files.values() for goal in several], folder, jobs, out)
@@ -215,7 +215,7 @@ def init_command(asked: Options, out: Output) -> int:
             list(path),
             list(dict.fromkeys(name for goal in several for name in goal.imports)),
         )
-        if asked.dry_run:
+        if options.dry_run:
             out.write(f"# {file.as_posix()}\n{text}" if len(files) > 1 else text)
             continue
         keep(promise(file), text)
@@ -225,10 +225,10 @@ def init_command(asked: Options, out: Output) -> int:
         out.write(f"wrote {file.as_posix()}\n")
         for entry in entries:
             missing, note = entry.proposal.missing, entry.proposal.note
-            came = f"TODO: {missing}" if missing else f"forward runs. {note}" if note else "runs"
-            out.write(f"  {entry.function.rpartition(':')[2]}: {came}\n")
+            outcome = f"TODO: {missing}" if missing else f"forward runs. {note}" if note else "runs"
+            out.write(f"  {entry.function.rpartition(':')[2]}: {outcome}\n")
     runs = any(proposal.missing is None for proposal in found.values())
-    if not asked.dry_run:
+    if not options.dry_run:
         if not schema.exists():
             keep(promise(schema), as_text(json_schema()))
             out.write(
@@ -267,9 +267,7 @@ def _tried(
         Sought(goal.target, Search(str(folder), (*map(str, goal.path), *around), goal.imports))
         for goal in trying
     ]
-    progress = Progress(
-        out.beside_stderr() if is_watched(terminal(out.stderr), os.environ) else None
-    )
+    progress = Progress(out.stderr_copy() if is_watched(terminal(out.stderr), os.environ) else None)
     progress.begin(len(trying))
     try:
         progress.wait("starting torch")

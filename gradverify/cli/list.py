@@ -1,5 +1,5 @@
-"""`gradverify list` and `validate`: what would run, and every problem of every spec; nothing is run
-or imported."""
+"""`gradverify list` and `validate`: list the checks that would run, and all problems of the specs,
+without running or importing anything."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ def validate_command(options: Options, out: Output) -> int:
     if not gathered.files:
         out.say(gathered.message or "no spec was found")
         return NOTHING_CHECKED
-    # No error, because what globs of `sources` stand for may be built elsewhere, but most often a
-    # slip
+    # Most often a mistake, but no error: files that globs of `sources` match may be built elsewhere
     empty = [
         (
             f"{case.spec.path}:{case.spec.line}: sources: {pattern!r} stands for no file (relative "

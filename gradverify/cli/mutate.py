@@ -1,5 +1,5 @@
-"""`gradverify mutate`: gradients damaged on purpose, to learn which damage the specs would have let
-through."""
+"""`gradverify mutate`: damage gradients on purpose, to find out which errors the specs do not
+detect."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def mutate_command(options: Options, out: Output) -> int:
     if settled.for_programs:
         out.keep_stdout()
     started, checks, interrupted = time.perf_counter(), list[MutatedCheck](), False
-    progress = Progress(out.beside_stderr() if settled.watched else None)
+    progress = Progress(out.stderr_copy() if settled.watched else None)
     progress.begin(len(cases))
     try:
         progress.wait("starting torch")

@@ -1,5 +1,5 @@
-"""The options of all commands in one table, and what they come to as typed values: settings, gate,
-look, report files."""
+"""The options of all commands in one table, and their typed values: settings, gate, look, report
+files."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ RUNNING = "Running"
 SHOWN = "Output"
 SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
 OF_WORKERS = ("jobs",)
-"""What is for worker processes alone; a project that gives them can be debugged with `--no-isolate`
-all the same."""
+"""Options that only apply to worker processes; those of the project are ignored with
+`--no-isolate`."""
 REQUIRED: Any = ...  # typer's own mark
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option, or where `names` are empty an argument. `value`: its metavar, None for a flag;
-    `read`: makes the value of its text, and raises Refused; `many`: it may be given several times;
-    `more`: for typer."""
+    """An option, or an argument if `names` is empty. `value`: its metavar, None for a flag; `read`:
+    the reader that turns its text into a value, or raises Refused; `many`: it may be given several
+    times; `more`: further arguments for typer."""
 
     names: str
     value: str | None
@@ -56,7 +56,7 @@ class Option:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def parameter(self, name: str) -> inspect.Parameter:
-        """The parameter of a function that typer makes this option of."""
+        """Return the function parameter from which typer makes this option."""
         shown = {
             "metavar": self.value,
             "help": self.help,
@@ -345,15 +345,15 @@ class Options(SimpleNamespace):
         )
 
     def but(self, **changes: Any) -> Options:
-        """The same with other values."""
+        """Return a copy with other values."""
         return Options(**{**vars(self), **changes})
 
 
 def command(
     *names: str, **others: Option
 ) -> Callable[[Callable[[Options, Output], int]], Callable[..., int]]:
-    """A function of Options and Output as one of typer, with the options of these names; `others`:
-    what some of them are in this command."""
+    """Decorate a function of Options and Output as a typer command with the options of these names.
+    `others`: options that differ in this command from OPTIONS."""
     declared = {name: others.get(name, OPTIONS[name]) for name in names}
 
     def decorate(run: Callable[[Options, Output], int]) -> Callable[..., int]:
@@ -373,9 +373,9 @@ def command(
 
 @dataclass(frozen=True)
 class Settled:
-    """Options that are allowed, and typed: `values` by the names of the given ones; `settings`: the
-    layer over those of the specs; `reports`: the files to write; `watched`: a person is to see what
-    runs, as it runs."""
+    """Validated options. `values`: the typed values of the given ones, by name; `settings`: the
+    layer over those of the specs; `reports`: the files to write; `watched`: progress is to be
+    shown."""
 
     options: Options
     values: Mapping[str, Any]
@@ -387,12 +387,12 @@ class Settled:
 
     @property
     def for_programs(self) -> bool:
-        """Does stdout carry nothing that a person reads?"""
+        """Whether stdout contains only machine-readable output."""
         return self.options.format in ("json", "jsonl")
 
 
 def settle(options: Options, out: Output) -> Settled:
-    """Raises ProblemsError with everything that is not allowed."""
+    """Validate options. Raises ProblemsError with every value that is not allowed."""
     given = []
     for name, option in options.declared.items():
         texts = getattr(options, name)
@@ -432,7 +432,7 @@ def settle(options: Options, out: Output) -> Settled:
         os.environ,
         format=options.format,
         color=options.color,
-        asked_width=typed.get("width"),
+        given_width=typed.get("width"),
         max_rows=typed.get("max_rows", ROWS),
         verbosity=-1 if options.quiet else options.verbose,
         slowest=typed.get("durations"),
@@ -454,8 +454,8 @@ def settle(options: Options, out: Output) -> Settled:
 
 
 def configured(options: Options, project: Project) -> Options:
-    """Fill options that the command line leaves open from the project; so does an empty list of a
-    repeatable one."""
+    """Return the options with those that the command line does not give (or gives as an empty list)
+    taken from the project."""
     given = {}
     for key, value in project.options.items():
         name, folder = key.replace("-", "_"), project.folder or Path()
@@ -463,7 +463,7 @@ def configured(options: Options, project: Project) -> Options:
             options.no_isolate and name in OF_WORKERS
         ):
             continue
-        if name == "report":  # files count from the project's folder
+        if name == "report":  # files are relative to the project's folder
             files = values.settled((f"{project.file}: report", text, report_file) for text in value)
             value = [f"{file.kind}:{folder / file.path}" for _, file in files]
         if name == "baseline":

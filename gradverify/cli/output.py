@@ -1,5 +1,5 @@
-"""The only writer: stdout for the format asked for, stderr for everything else, report files whole
-or not at all; and the terminal."""
+"""All output: stdout for the requested format, stderr for everything else, report files written
+entirely or not at all; and properties of the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from gradverify.model.interrupt import HEARD, is_ignored
+from gradverify.model.interrupt import STOP_SIGNALS, is_ignored
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.report.look import Look
 from gradverify.report.names import clean, inert
@@ -23,23 +23,24 @@ from gradverify.report.names import clean, inert
 OPEN_DESCRIPTOR = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
 
 
-class ReaderGone(Exception):  # noqa: N818 - no error: whoever read stdout has seen enough
-    """The other end of stdout was closed (`| head -1`). No OSError, which typer would turn into
-    exit code 1."""
+class ReaderGone(Exception):  # noqa: N818 - no error: the reader of stdout has stopped reading
+    """Raised where the other end of stdout was closed (`| head -1`). Not an OSError, which typer
+    would turn into exit code 1."""
 
 
 class NotWritten(Exception):  # noqa: N818
-    """A report could not be written after the run; carries the sentence to show."""
+    """Raised if a report could not be written after the run; the message is the sentence to
+    show."""
 
 
 def open_streams() -> None:
-    """Standard streams that the caller had closed (`>&-`, some daemons) lead to nowhere, so that no
-    file takes their number."""
+    """Open /dev/null for standard streams that the caller had closed (`>&-`, some daemons), so that
+    no file takes their descriptor."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # Takes the lowest free number, this one; for worker processes too
+            # Takes the lowest free descriptor, which is this one; workers inherit it
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
@@ -48,9 +49,9 @@ def open_streams() -> None:
 class Output:
     """The streams of one command line, `arguments`.
 
-    `outlives_reader`: once stdout is closed or full what is written there is dropped and the run
-    goes on, because files are still wanted.
-    `failure`: why stdout could not be written, for the end of the run.
+    `outlives_reader`: once stdout is closed or full, output to it is dropped and the run goes on,
+    because report files are still to be written.
+    `failure`: why stdout could not be written, reported at the end of the run.
     """
 
     def __init__(
@@ -68,8 +69,8 @@ class Output:
                 stream.reconfigure(errors="replace")
 
     def write(self, text: str, commands: str = "") -> None:
-        """Write to stdout and flush: text in which no CI service finds a command, then `commands`
-        that it is to find. Raises ReaderGone where the other end is closed."""
+        """Write to stdout and flush: `text` with commands of CI services escaped, then `commands`
+        unescaped. Raises ReaderGone if the other end is closed."""
         try:
             self.stdout.write(inert(text) + commands)
             self.stdout.flush()
@@ -84,8 +85,8 @@ class Output:
                 raise NotWritten(self.failure) from None
 
     def keep_stdout(self) -> None:
-        """From now on stdout is ours alone: what threads and exit handlers of the user's code print
-        to it goes to stderr."""
+        """Reserve stdout from now on: output of threads and exit handlers of the user's code goes
+        to stderr."""
         if self.stdout is not sys.stdout:
             return
         with contextlib.suppress(OSError, ValueError):
@@ -95,15 +96,15 @@ class Output:
             self.stdout = own
 
     def say(self, text: str) -> None:
-        """Write a line to stderr, without control characters and commands of CI services; does
-        nothing where stderr is closed."""
+        """Write a line to stderr, without control characters and commands of CI services. Does
+        nothing if stderr is closed."""
         with contextlib.suppress(OSError, ValueError):
             self.stderr.write(inert(clean(text)) + "\n")
             self.stderr.flush()
 
-    def beside_stderr(self) -> TextIO:
-        """A stream to the same place that goes on showing while stderr itself is captured with what
-        the user's code prints."""
+    def stderr_copy(self) -> TextIO:
+        """Return a stream to the destination of stderr, usable while stderr itself is captured with
+        the output of the user's code."""
         try:
             return os.fdopen(
                 os.dup(self.stderr.fileno()), "w", encoding=self.stderr.encoding, errors="replace"
@@ -112,12 +113,12 @@ class Output:
             return self.stderr
 
     def problems(self, problems: Iterable[Problem]) -> None:
+        """Write each problem to stderr."""
         for problem in problems:
             self.say(str(problem))
 
     def _forget_stdout(self) -> None:
-        """Whatever is still buffered goes nowhere, so that the interpreter's own flush at exit
-        stays silent too."""
+        """Redirect stdout to /dev/null, so that flushing its buffer at exit raises no error."""
         with contextlib.suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.stdout.fileno())
@@ -125,10 +126,10 @@ class Output:
 
 
 def promise(path: Path, option: str = "--report") -> Path:
-    """Makes sure before a run that `path` can be written after it; creates parent folders. Raises
+    """Check before a run that `path` can be written after it; create parent folders. Raises
     ProblemsError.
 
-    The absolute path, which stays the same wherever the user's code goes.
+    Returns the absolute path, which stays valid if the user's code changes the current folder.
     """
     try:
         if path.is_dir():
@@ -136,9 +137,9 @@ def promise(path: Path, option: str = "--report") -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         if is_special(path):
             return path.absolute()
-        beside = _beside(path)
-        beside.touch(exist_ok=False)
-        beside.unlink()
+        temporary = _temporary(path)
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
     # A NUL in the name, links in a circle
     except (OSError, ValueError, RuntimeError) as error:
         raise ProblemsError(
@@ -148,19 +149,20 @@ def promise(path: Path, option: str = "--report") -> Path:
 
 
 def forget(path: Path) -> None:
-    """Removes the report of an earlier run, which one that is killed would leave in its place; a
-    link stays."""
+    """Remove the report of an earlier run, which would remain if this run is killed. A link
+    stays."""
     with contextlib.suppress(OSError):
         if not is_special(path):
             path.resolve().unlink(missing_ok=True)
 
 
 def keep(path: Path, text: str) -> None:
-    """Writes beside `path`, then renames: nobody ever sees half a report, and of two runs that
-    write one the later stands. Ctrl-C and its like wait until it is there. Raises NotWritten."""
+    """Write a report to a temporary file next to `path`, then rename that: no reader sees half a
+    report, and of two runs the later one remains. Ctrl-C and other signals that end a run wait
+    until it is written. Raises NotWritten."""
     try:
         if is_special(path):
-            # Stdout may be a file that holds something already
+            # Stdout may be a file that is not empty
             with path.open("a", encoding="utf-8") as stream:
                 stream.write(inert(text))
             return
@@ -176,52 +178,54 @@ def keep(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    beside = _beside(path)
+    temporary = _temporary(path)
     try:
-        with beside.open("x", encoding="utf-8") as file:
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
-        beside.replace(path)
+        temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold off the signals that end a run until this ends; a second SIGINT, of somebody who waits
-    for a disk that does not answer, is raised at once."""
+    """Delay the signals that end a run until this ends. A second SIGINT is raised at once, as the
+    disk may not respond."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: object) -> None:
-        if number == signal.SIGINT and number in heard:
+        if number == signal.SIGINT and number in received:
             raise KeyboardInterrupt
-        heard.append(number)
+        received.append(number)
 
-    before = {number: signal.signal(number, note) for number in HEARD if not is_ignored(number)}
+    before = {
+        number: signal.signal(number, note) for number in STOP_SIGNALS if not is_ignored(number)
+    }
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        if heard:
-            signal.raise_signal(heard[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
-def _beside(path: Path) -> Path:
-    """A new file in the folder of the file that `path` leads to; its name is short, whatever that
-    of the report."""
+def _temporary(path: Path) -> Path:
+    """Return the path of a new file in the folder of the report, links followed. Its name is short
+    even if that of the report is long."""
     return path.resolve().with_name(f".gradverify-{os.urandom(8).hex()}.tmp")
 
 
 def is_special(path: Path) -> bool:
-    """Devices, pipes and open descriptors (/dev/null, /dev/stdout) are written to, never
-    replaced."""
+    """Return whether a path is a device, pipe or open descriptor (/dev/null, /dev/stdout), which is
+    written to and never replaced."""
     try:
-        # Once: another run may remove the file between two questions
+        # One call: another run may remove the file between two
         mode = path.stat().st_mode
     except (OSError, ValueError):
         return False
@@ -229,17 +233,17 @@ def is_special(path: Path) -> bool:
 
 
 UNKNOWN_WIDTH = 120
-"""Where nothing says how wide the reader's window is: logs scroll sideways better than numbers
-fold."""
+"""The width if that of the reader's window is unknown: in logs, long lines are better than wrapped
+numbers."""
 
 ACTIONS = "GITHUB_ACTIONS"
 NO_TERMINAL = frozenset({"CI", "PRE_COMMIT"})
-"""Variables whose owner reads output later, even where it gives us a terminal."""
+"""Variables of programs that show the output later, even if they provide a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """`columns` is None where there is no terminal to ask."""
+    """Properties of an output stream. `columns`: the width of the terminal, None without one."""
 
     is_terminal: bool
     columns: int | None
@@ -255,19 +259,19 @@ def terminal(stream: TextIO) -> Terminal:
 
 
 def is_set(environ: Mapping[str, str], name: str) -> bool:
-    """Set to anything but nothing, 0 or false."""
+    """Return whether a variable is set to anything but an empty string, 0 or false."""
     return environ.get(name, "").lower() not in ("", "0", "false")
 
 
-def is_read_on_github(asked: str | None, environ: Mapping[str, str]) -> bool:
-    """Is stdout to carry workflow commands? Where `--format` says so, or says nothing and GitHub
-    Actions runs this."""
-    return asked == "github" or (asked is None and is_set(environ, ACTIONS))
+def is_read_on_github(format: str | None, environ: Mapping[str, str]) -> bool:
+    """Return whether stdout is to contain workflow commands: with `--format github`, or without
+    `--format` in GitHub Actions."""
+    return format == "github" or (format is None and is_set(environ, ACTIONS))
 
 
 def is_watched(screen: Terminal, environ: Mapping[str, str]) -> bool:
-    """Does a person watch this stream as it is written, on something that may move a cursor? Not
-    under NO_COLOR."""
+    """Return whether a person watches this stream as it is written, on a terminal with cursor
+    control. False under NO_COLOR."""
     plain = environ.get("TERM") == "dumb" or bool(environ.get("NO_COLOR"))
     return (
         screen.is_terminal and not plain and not any(is_set(environ, name) for name in NO_TERMINAL)
@@ -280,23 +284,23 @@ def look(
     *,
     format: str | None = None,
     color: str = "auto",
-    asked_width: int | None = None,
+    given_width: int | None = None,
     max_rows: int = 10,
     verbosity: int = 0,
     slowest: int | None = None,
 ) -> Look:
-    """Where no format was asked for: tables on a terminal and where colour was asked for, plain
-    elsewhere. Plain wraps where the width is known."""
-    # `--color` first, then NO_COLOR, then FORCE_COLOR, then whether a person watches
+    """Return the look of text output. Without a `format`: tables on a terminal or with colour,
+    plain elsewhere. Plain text is wrapped if the width is known."""
+    # By precedence: `--color`, NO_COLOR, FORCE_COLOR, whether a person watches
     paint = color == "always" or (
         color == "auto"
         and not environ.get("NO_COLOR")
         and (is_set(environ, "FORCE_COLOR") or is_watched(screen, environ))
     )
     boxes = format == "table" or (format is None and (screen.is_terminal or paint))
-    said = environ.get("COLUMNS", "")
-    # `--width`, COLUMNS, the terminal's own
-    width = asked_width or (int(said) if said.isdecimal() else 0) or screen.columns
+    columns = environ.get("COLUMNS", "")
+    # By precedence: `--width`, COLUMNS, the width of the terminal
+    width = given_width or (int(columns) if columns.isdecimal() else 0) or screen.columns
     return Look(
         width=width or UNKNOWN_WIDTH,
         color=boxes and paint,

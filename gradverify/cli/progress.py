@@ -1,4 +1,5 @@
-"""What runs now, how far it is and for how long, on stderr, where a person watches."""
+"""Progress display on stderr, for a person who watches: the running checks, their number, the
+time."""
 
 from __future__ import annotations
 
@@ -16,22 +17,23 @@ from gradverify.report.names import inert, one_line
 from gradverify.report.numbers import duration, memory, seconds
 
 PATIENCE = 0.3
-"""Seconds: a check that ends sooner is not worth a flicker."""
+"""Seconds: the time of a check that ends sooner is not shown."""
 
 REFRESHES = 5
-"""Per second: the clock moves, a slow connection is not flooded."""
+"""Per second: enough to show time passing, few for a slow connection."""
 
 
 LONG = 5.0
-"""Seconds: a comparison that is predicted to take longer is announced with what it will cost."""
+"""Seconds: a comparison that is predicted to take longer is announced with its cost."""
 
 
 @dataclass
 class Progress:
-    """Draws one line below what was printed, and takes it away before anything else is printed.
-    Draws nothing where `stream` is None.
+    """A display of one line below the output so far, removed before anything else is printed;
+    without a `stream` nothing is drawn.
 
-    `notes`: where a long comparison is announced, in a line that stays; None: nowhere.
+    `notes`: the stream for announcements of long comparisons, in lines that stay; None: no
+    announcements.
     """
 
     stream: TextIO | None
@@ -45,13 +47,13 @@ class Progress:
         self.total = total
 
     def show(self, name: str) -> None:
-        """A check began."""
+        """Note that a check began."""
         self.done += 1
         self.running.append(_shown(name))
         self._draw()
 
     def ended(self, name: str) -> None:
-        """A check ended; others may go on."""
+        """Note that a check ended; others may still run."""
         if _shown(name) in self.running:
             self.running.remove(_shown(name))
         if self.running:
@@ -61,7 +63,7 @@ class Progress:
         self.wait(f"{self.done} of {self.total}  {', '.join(self.running)}")
 
     def wait(self, text: str) -> None:
-        """Draws `text` and the time since now."""
+        """Draw `text` and the time from now on."""
         self.clear()
         if self.stream is None:
             return
@@ -76,7 +78,7 @@ class Progress:
         self._live.start()
 
     def planned(self, plan: Plan) -> None:
-        """A running check knows what it will cost."""
+        """Announce the predicted cost of a running check, if it is long."""
         if plan.seconds > LONG:
             self._note(f"{_shown(plan.check) or ', '.join(self.running)}: {announced(plan)}")
 
@@ -97,8 +99,8 @@ class Progress:
 
 
 def announced(plan: Plan) -> str:
-    """What a comparison is going to cost: `comparing entries takes 63 forward and 3 backward calls,
-    about 8 s and 0.8 GiB`."""
+    """Return the predicted cost of a comparison: `comparing entries takes 63 forward and 3
+    backward calls, about 8 s and 0.8 GiB`."""
     return (
         f"comparing {plan.mode} takes {plan.forward:,} forward and {plan.backward:,} backward "
         f"calls, about {duration(plan.seconds)} and {memory(plan.memory)}"

@@ -1,5 +1,5 @@
-"""The files that a run is to leave (`--report KIND:PATH`), refused before it, written after it; and
-what GitHub Actions reads."""
+"""The report files of a run (`--report KIND:PATH`), validated before it and written after it; and
+the output for GitHub Actions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradverify.report.formats import KINDS, NAMES, meant_by, renderer
 from gradverify.rules.catalogue import rules
 from gradverify.spec.walk import is_spec
 
-SOURCES = (".py", ".yaml", ".yml", ".toml")  # what no report is called
+SOURCES = (".py", ".yaml", ".yml", ".toml")  # suffixes that no report has
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class ReportFile:
 
 
 def report_file(option: str, text: str) -> ReportFile:
-    """`KIND:PATH`; or a path whose ending can mean one kind only. Raises Refused."""
+    """Return the file of `KIND:PATH`, or of a path whose suffix means one kind only. Raises
+    Refused."""
     kind, colon, path = text.partition(":")
     if kind in NAMES and path == "-":
         raise values.Refused(
@@ -51,8 +52,8 @@ def report_file(option: str, text: str) -> ReportFile:
 
 
 def promised(files: Sequence[ReportFile], baseline: str | None = None) -> tuple[ReportFile, ...]:
-    """The same with absolute paths, each of which can be written. Raises ProblemsError, also where
-    one is to go in place of a spec, of a source or of the `baseline`."""
+    """Return the files with absolute paths, after checking that each can be written. Raises
+    ProblemsError, also for a file that would replace a spec, a source file or the `baseline`."""
     for path in (file.path for file in files):
         if path.suffix.lower() in SOURCES:
             raise ProblemsError(
@@ -73,7 +74,7 @@ def promised(files: Sequence[ReportFile], baseline: str | None = None) -> tuple[
 
 
 def written(files: Iterable[ReportFile], report: Report) -> list[str]:
-    """Each file, whole; one that fails costs no other. A sentence for each that could not be
+    """Write each file, even if another one fails. Returns a sentence for each that could not be
     written."""
     failures = []
     for file in files:
@@ -93,7 +94,8 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def annotated(report: Report) -> str:
-    """At the end of stdout: a fault of ours in drawing them costs them alone."""
+    """Return GitHub's annotations, for the end of stdout; in their place a sentence if rendering
+    them fails."""
     try:
         return renderer("github")(report)
     except Exception as error:
@@ -103,8 +105,8 @@ def annotated(report: Report) -> str:
 
 
 def summarised(report: Report, environ: Mapping[str, str]) -> str | None:
-    """Appends the summary to the file that GitHub names, within what that may hold. A sentence
-    where it could not be written."""
+    """Append the summary to the file that GitHub names, within its size limit. Returns a sentence
+    if it could not be written."""
     if not (environ.get(SUMMARY) and is_set(environ, ACTIONS)):
         return None
     from gradverify.report.markdown import LIMIT

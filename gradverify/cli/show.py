@@ -40,7 +40,7 @@ def show_command(options: Options, out: Output) -> int:
     from gradverify.rules.catalogue import rules
 
     settled, path = settle(options, out), options.json_report
-    # Where reports go is made sure of before anything is read
+    # The files to write are checked before anything is read
     files = promised(settled.reports)
     try:
         report = read(Path(path).read_bytes().decode("utf-8-sig"))
@@ -52,7 +52,7 @@ def show_command(options: Options, out: Output) -> int:
         raise ProblemsError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from None
-    failures = written(files, report)  # before stdout, so that a closed pipe cannot cost them
+    failures = written(files, report)  # before stdout, which may be a closed pipe
     text = (
         renderer(options.format, rules)(report)
         if options.format in NAMES

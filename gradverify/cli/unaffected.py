@@ -1,5 +1,5 @@
-"""`gradverify hook` where no check is affected, as after most commits: answered before the command
-line is built."""
+"""`gradverify hook` if no check is affected, as for most commits: handled before the command line
+is built, to be quick."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gradverify.running.affected import Changes, of_hook, sieved
 
 
 def passed(out: Output) -> bool:
-    """Whether `hook FILES…` is answered, because no check is affected. One with options is left to
-    who reads them."""
+    """Return whether `hook FILES…` is done, because no check is affected. False with options, which
+    the full command line reads."""
     files = out.arguments[1:]
     if files[:1] == ("--",):
         files = files[1:]
     elif any(word.startswith("-") for word in files):
         return False
-    changes, specs, total = asked(files)
+    changes, specs, total = affected_by(files)
     if not specs:
         out.say(sentence(changes, total))
     return not specs
 
 
-def asked(files: tuple[str, ...]) -> tuple[Changes, tuple[str, ...], int]:
-    """The changed files, the specs that they may affect, and how many were looked at."""
+def affected_by(files: tuple[str, ...]) -> tuple[Changes, tuple[str, ...], int]:
+    """Return the changed files, the specs that they may affect, and how many were examined."""
     changes = of_hook(files, Path.cwd(), os.environ)
     return changes, *sieved(changes, Path.cwd())
 

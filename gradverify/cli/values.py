@@ -1,4 +1,4 @@
-"""Values of options: what is allowed, and one sentence for what is not."""
+"""Readers for values of options, with one sentence for a value that is not allowed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Reader = Callable[[str, str], Any]
 
 
 class Refused(Exception):  # noqa: N818
-    """An option's value is not allowed; the sentence to show."""
+    """Raised for a value that is not allowed; the message is the sentence to show."""
 
 
 def settled(readings: Iterable[tuple[str, str | None, Reader]]) -> list[tuple[str, Any]]:
-    """(option, text or None, reader) for each option → (option, value) for those given. Raises
-    ProblemsError with every refusal."""
+    """Return (option, value) for those of (option, text or None, reader) that have a text. Raises
+    ProblemsError with all values that are not allowed."""
     values = list[tuple[str, Any]]()
     problems = []
     for option, text, read in readings:
@@ -39,7 +39,7 @@ def settled(readings: Iterable[tuple[str, str | None, Reader]]) -> list[tuple[st
 
 
 def duration(option: str, text: str) -> float:
-    """Seconds."""
+    """Read a duration in seconds."""
     try:
         value = float(text)
     except ValueError:
@@ -50,7 +50,8 @@ def duration(option: str, text: str) -> float:
 
 
 def whole(least: int, most: int, auto: Callable[[], int | None] = lambda: None) -> Reader:
-    """A reader for whole numbers; `auto`: what that word stands for, if anything."""
+    """Return a reader for whole numbers. `auto`: gives the value of the word `auto`, None if it is
+    not allowed."""
 
     def read(option: str, text: str) -> int:
         number = auto() if text == "auto" else int(text) if WHOLE.fullmatch(text) else None
@@ -68,7 +69,7 @@ jobs = whole(1, MOST_JOBS, lambda: os.cpu_count() or 1)
 
 
 def count_from(least: int) -> Reader:
-    """A reader for whole numbers from `least` to MOST_COUNTED."""
+    """Return a reader for whole numbers from `least` to MOST_COUNTED."""
     return whole(least, MOST_COUNTED)
 
 
@@ -82,7 +83,7 @@ def device(option: str, text: str) -> str:
 
 
 def part(option: str, text: str) -> tuple[int, int]:
-    """`I/N`: which part, from 1, of how many."""
+    """Read `I/N`: the part, from 1, and the number of parts."""
     match = PART.fullmatch(text)
     index, count = (int(number) for number in match.groups()) if match else (0, 0)
     if not 1 <= index <= count:
@@ -93,7 +94,7 @@ def part(option: str, text: str) -> tuple[int, int]:
 
 
 def one_of(allowed: Sequence[str]) -> Reader:
-    """A reader for exactly these words."""
+    """Return a reader for exactly these words."""
 
     def read(option: str, text: str) -> str:
         if text not in allowed:
@@ -106,6 +107,7 @@ def one_of(allowed: Sequence[str]) -> Reader:
 
 
 def nearest(text: str, allowed: Iterable[str]) -> str:
-    """Return the nearest allowed word, or the one meant by a word of other programs (`gpu`)."""
+    """Return `; did you mean …?` with the nearest allowed word, or the equivalent of a word of
+    other programs (`gpu`); empty if there is none."""
     close = nearest_name(text, tuple(allowed))
     return f"; did you mean {close}?" if close else ""

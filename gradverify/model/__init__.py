@@ -1,1 +1,1 @@
-"""The values that pass between the stages. Frozen dataclasses, no torch, no numpy."""
+"""The data passed between the stages: frozen dataclasses, without torch and NumPy."""

@@ -11,11 +11,11 @@ from typing import Any, Literal, get_args
 from gradverify.model.dtypes import WIDER
 
 Lines = Literal["columns", "rows", "blocks"]
-"""What is compared, where that is not elements; columns where gradients are compared with those of
-a reference."""
-Asked = Literal["auto", "entries", "rows", "blocks"]
-"""What a spec may ask for; `auto` chooses the strongest that the budget affords."""
-ASKED: tuple[Asked, ...] = get_args(Asked)
+"""The unit of a comparison that is not by elements; columns where gradients are compared with those
+of a reference."""
+ModeSetting = Literal["auto", "entries", "rows", "blocks"]
+"""The modes that a spec may set; `auto` chooses the strongest that the budget affords."""
+MODE_SETTINGS: tuple[ModeSetting, ...] = get_args(ModeSetting)
 
 
 class Mode(Enum):
@@ -27,7 +27,7 @@ class Mode(Enum):
 
     @property
     def lines(self) -> Literal["", Lines]:
-        """What it compares, where that is not elements."""
+        """The unit compared, "" for elements."""
         return "" if self is Mode.ENTRIES else self.value
 
 
@@ -37,13 +37,13 @@ DIMENSIONS = {
     "expanded": (1, math.inf),
     "channels_last": (4, 5),
 }
-"""Layout → the least and the most dimensions; the others take any number."""
+"""Layout → the least and the greatest number of dimensions; other layouts take any number."""
 
 MATRICES = ("spd", "orthogonal", "lower_triangular")
 
 
 def dimension_complaint(layout: str, shape: tuple[int, ...]) -> str | None:
-    """Why a tensor of this shape cannot lie so in memory, or None."""
+    """Return why a tensor of this shape cannot have this layout in memory, or None."""
     least, most = DIMENSIONS.get(layout, (0, math.inf))
     if least <= len(shape) <= most:
         return None
@@ -56,14 +56,15 @@ def dimension_complaint(layout: str, shape: tuple[int, ...]) -> str | None:
 
 
 def core(kind: str | None, symmetric: bool) -> int:
-    """How many of the last dimensions hold one structure, which no repetition may cut through."""
+    """Return how many of the last dimensions form one structure, which repetition must not cut."""
     if kind in MATRICES or symmetric:
         return 2
     return 1 if kind is not None else 0
 
 
 def is_cut(kind: str | None, symmetric: bool, shape: tuple[int, ...]) -> bool:
-    """Would one slice repeated along the first dimension cut through the tensor's structure?"""
+    """Return whether repeating one slice along the first dimension would cut the tensor's
+    structure."""
     return len(shape) <= core(kind, symmetric) and bool(shape) and shape[0] > 1
 
 
@@ -90,7 +91,7 @@ OWN_DTYPES = {"integers": "int64", "permutation": "int64", "mask": "bool"}
 
 
 def own_dtype(draw: str, kind: str | None, default: str) -> str:
-    """The dtype of a tensor that names none, in a check of dtype `default`."""
+    """Return the dtype of a tensor whose spec names none, in a check of dtype `default`."""
     return OWN_DTYPES.get(kind or "" if draw == "kind" else draw, default)
 
 
@@ -99,8 +100,8 @@ SparseLayout = Literal["coo", "csr", "csc", "bsr", "bsc"]
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """How a sparse tensor holds the numbers: a share `density` of its elements (of its blocks);
-    `masked`: gradients elsewhere do not count."""
+    """The form of a sparse tensor. `density`: the share of its elements (or blocks) that it stores;
+    `masked`: gradients at other elements do not count."""
 
     layout: SparseLayout = "coo"
     density: float | None = None
@@ -110,7 +111,7 @@ class Sparse:
 
 @dataclass(frozen=True, slots=True)
 class TensorRecipe:
-    """How one tensor input is made.
+    """The recipe of one tensor input.
 
     `arguments` belongs to `draw`: [mean, std], [low, high], [a, b], the numbers to choose from, a
     fill value, nested lists of numbers, a file's absolute path (`path.npz#key`), a `Kind`, or the
@@ -118,11 +119,11 @@ class TensorRecipe:
     their own. `dtype` None means the check's, or the draw's own (`OWN_DTYPES`); `device` None the
     check's; `requires_grad` None means: true for floating and complex tensors; `layout` None: the
     case's, else contiguous.
-    `distinct`: how far apart all elements are.
-    `domain`: where the function is defined; `symmetric`: it reads a symmetric (Hermitian) matrix,
-    so that off-diagonal elements move in pairs.
-    `sparse`: the function gets a sparse tensor; `nested`: a jagged one, whose components have that
-    many rows each.
+    `distinct`: the least distance between any two elements.
+    `domain`: the interval in which the function is defined; `symmetric`: the function reads a
+    symmetric (Hermitian) matrix, so off-diagonal elements are moved in pairs.
+    `sparse`: the function gets a sparse tensor; `nested`: it gets a jagged one, whose components
+    have these numbers of rows.
     """
 
     shape: tuple[int, ...] | None = None
@@ -143,8 +144,8 @@ class TensorRecipe:
 
 @dataclass(frozen=True, slots=True)
 class InputRecipe:
-    """One argument of the function: a tensor to be made, a list of them (`tensors`), or else a
-    plain value passed as it is.
+    """One argument of the function: a tensor, a list of tensors (`tensors`), or else a plain value
+    passed unchanged.
 
     `name` is None where the spec gave a plain list: names are then read from the signature, or are
     0, 1, 2…
@@ -157,13 +158,13 @@ class InputRecipe:
 
     @property
     def recipes(self) -> tuple[TensorRecipe, ...]:
-        """Of all tensors of this argument."""
+        """The recipes of all tensors of this argument."""
         return self.tensors if self.tensor is None else (self.tensor,)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What `mode: auto` may spend on one check."""
+    """The calls and seconds that `mode: auto` may spend on one check."""
 
     calls: int | None = None
     seconds: float | None = 10.0
@@ -171,7 +172,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one check, all layers folded. `atol` and `rtol` are None where nobody named
+    """The settings of one check, all layers folded. `atol` and `rtol` are None where no layer gives
     them: see `tolerances`."""
 
     dtype: str = "float64"
@@ -180,7 +181,7 @@ class Settings:
     eps: float | Literal["auto"] = "auto"
     atol: float | None = None
     rtol: float | None = None
-    mode: Asked = "auto"
+    mode: ModeSetting = "auto"
     budget: Budget = Budget()
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -200,16 +201,16 @@ class Settings:
     timeout: float = 300.0
 
     def looks_for(self, code: str) -> bool:
-        """`select` chooses what is looked for; whether that could be judged (GV0xx) is always
-        asked, unless it is ignored by name."""
+        """Return whether the rule `code` runs: `select` and `ignore` choose rules; whether a check
+        can be judged (GV0xx) is always examined, unless ignored by code."""
         chosen = not self.select or code.startswith((*self.select, "GV0"))
         return chosen and not (self.ignore and code.startswith(self.ignore))
 
     def tolerances(self, low_precision: bool = False) -> tuple[float, float]:
-        """(atol, rtol) with the defaults filled in: gradcheck's for a fixed `eps`, method.md
-        section 1 for `auto`.
+        """Return (atol, rtol) with the defaults filled in: gradcheck's for a fixed `eps`, those of
+        method.md section 1 for `auto`.
 
-        `low_precision` says that the function was seen to compute in float32 inside.
+        `low_precision`: the function was found to compute in float32 internally.
         """
         if self.eps != "auto":
             defaults = (1e-5, 1e-3)
@@ -223,8 +224,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Oracles:
-    """What the analytic gradient is compared with, beside finite differences of the function
-    itself, or of `surrogate` in its place.
+    """The oracles that the analytic gradient is compared with, in addition to finite differences of
+    the function itself, or of `surrogate` in its place.
 
     `expected` maps input names to nested lists: the gradient of sum(weights * output), weights from
     `grad_output` (None: ones; one entry for each checked output where there are several).
@@ -239,8 +240,8 @@ class Oracles:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where the names of a spec are looked for: `folder` is the spec's own, `path` its absolute
-    `path:` entries."""
+    """The places where the names of a spec are looked up. `folder`: that of the spec; `path`: its
+    `path:` entries, absolute; `imports`: modules to import first."""
 
     folder: str = "."
     path: tuple[str, ...] = ()
@@ -249,7 +250,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class SpecPlace:
-    """Where in which file a check stands; `line` counts from 1."""
+    """The file and line of a check; `line` counts from 1."""
 
     path: str
     line: int
@@ -261,9 +262,9 @@ class Case:
     draws are seeded by) does not.
 
     `kwargs`: plain values by keyword, `keywords`: tensors; `layout`: of every input tensor that
-    names none and can have it.
-    `sources`: globs relative to `search.folder`. `beside`: the device on which the same is computed
-    to be compared with, where the matrix names several.
+    names no layout and can have it.
+    `sources`: globs relative to `search.folder`. `other_device`: the device whose gradients are
+    compared with those of the check's own, where the matrix names several.
     """
 
     id: str
@@ -285,4 +286,4 @@ class Case:
     search: Search = Search()
     layout: Layout | None = None
     sources: tuple[str, ...] = ()
-    beside: str | None = None
+    other_device: str | None = None

@@ -1,5 +1,5 @@
-"""Model dataclasses to plain JSON data and back. Non-finite numbers are the strings "nan", "inf"
-and "-inf"."""
+"""Conversion of model dataclasses to plain JSON data and back. Non-finite numbers are the strings
+"nan", "inf" and "-inf"."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 def to_json(value: object, exact: bool = False) -> Json:
-    """Dataclasses become objects in field order, tuples become lists. `exact`: non-finite numbers
-    stay numbers, for Python's own reader: among plain values of the user's the string "inf" means
-    itself."""
+    """Return plain data: dataclasses become objects in field order, tuples become lists. `exact`:
+    non-finite numbers stay numbers, which only Python's JSON reader accepts; the string "inf" among
+    the user's values then keeps its meaning."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -41,13 +41,13 @@ def to_json(value: object, exact: bool = False) -> Json:
 
 
 def as_text(value: object) -> str:
-    """The indented JSON document of a value, the same in ASCII whatever it holds."""
+    """Return a value as an indented JSON document in ASCII."""
     return json.dumps(to_json(value), indent=2, allow_nan=False) + "\n"
 
 
 def from_json(cls: type[T], data: Json) -> T:
-    """The inverse of `to_json`, guided by the type hints of `cls`; fields that it does not have are
-    left out, as a later version may have more. Raises ValueError where the data does not fit."""
+    """Return the value that `to_json` converted, by the type hints of `cls`. Unknown fields are
+    ignored, as a later version may have more. Raises ValueError if the data does not fit."""
     from pydantic import ValidationError
 
     try:
@@ -61,8 +61,8 @@ def from_json(cls: type[T], data: Json) -> T:
 
 @cache
 def reader(cls: Any) -> Any:
-    """Kept: it is made once for a class. pydantic is imported here, which a hook with nothing to do
-    does without."""
+    """Return the pydantic reader of a class, made once. pydantic is imported only here, as a hook
+    with nothing to do does not need it."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(cls)

@@ -1,5 +1,5 @@
-"""The dtypes there are, by torch's names: what a spec may say, and what each holds.
-`numerics/function/coordinates.py` has them as torch's own."""
+"""The dtypes that a spec may name, by torch's names, and their ranges and roundoff.
+`numerics/function/coordinates.py` has the torch objects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Dtype = Literal[Floating, Whole]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """roundoff: half the distance from 1 to the next number, None of whole numbers. real: of what a
-    complex number has two. double: the same kind in 64 bits, where it has fewer. integers: the
-    smallest, and the largest + 1."""
+    """Properties of a dtype. roundoff: half the distance from 1 to the next number, None for
+    integers. real: the dtype of a complex number's parts. double: the corresponding dtype in double
+    precision, if this is a lower one. integers: the smallest integer, and the largest + 1."""
 
     roundoff: float | None = None
     real: Floating | None = None
@@ -40,12 +40,12 @@ TABLE: Mapping[Dtype, Held] = {
 }
 FLOATING: tuple[Floating, ...] = get_args(Floating)
 RUN = FLOATING
-"""What a differentiable input may have."""
+"""The dtypes that a differentiable input may have."""
 LEGS: tuple[Floating, ...] = ("bfloat16", "float16")
-"""Finite differences say nothing in these: judged in two legs, of which one is in float64 (rule
-GV112)."""
+"""Dtypes in which finite differences are of no use: judged in two legs, one of them in float64
+(rule GV112)."""
 COMPLEX = tuple(name for name in FLOATING if TABLE[name].real)
 WIDER: Mapping[str, Floating] = {
     name: double for name in FLOATING if name not in LEGS and (double := TABLE[name].double)
 }
-"""What runs in single precision → the same in double."""
+"""Dtype of single precision → the same in double."""

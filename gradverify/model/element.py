@@ -43,7 +43,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The rung (place in `rungs`) that the numeric value rests on, and how often it was
+    """The rung (index in `rungs`) that the numeric value is taken from, and how often it was
     extrapolated from coarser ones."""
 
     rung: int
@@ -52,7 +52,8 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """How the quotient's error falls where noise does not hide it: about factor · step^power."""
+    """The truncation error of the quotient, where noise does not hide it: about
+    factor · step^power."""
 
     power: float
     factor: float
@@ -61,7 +62,7 @@ class Truncation:
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """value = atol + max(rtol · size, floor); size: the larger of |analytic| and |numeric|; floor:
-    what counts as dust (method.md)."""
+    an error below it is due to rounding alone (method.md)."""
 
     value: float
     atol: float
@@ -88,8 +89,8 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class FixedStep:
-    """What the rule of torch.autograd.gradcheck says, where the check gives `eps`: it has no bar,
-    and tolerance = atol + rtol·|quotient|."""
+    """The comparison by torch.autograd.gradcheck's rule, where the check gives `eps`: without a
+    bar, and with tolerance = atol + rtol·|quotient|."""
 
     step: float
     quotient: float
@@ -101,13 +102,13 @@ class FixedStep:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One element on every rung, coarsest first, and what came of it in the check.
+    """One element on every rung, coarsest first, and its outcome in the check.
 
     f: the output element at x; sigma: the noise of f (standard deviation); unit: the unit roundoff
-    it was seen to compute in. numeric ± bar: the finite difference (bar inf: it has none; at a kink
-    see `sides`). second: another derivative that is as consistent, on other steps.
-    limit: what keeps the element undecided, in words (as numerics gives it: by the name of its
-    `Limit`). forward, backward: calls.
+    that f was found to compute in. numeric ± bar: the finite difference (bar inf: none is known; at
+    a kink see `sides`). second: another derivative that is as consistent, on other steps.
+    limit: why the element is undecided, in words (from numerics: the name of its `Limit`).
+    forward, backward: calls.
     """
 
     x: float
@@ -146,11 +147,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """What `explain PATH::NAME` shows. `pair`: under `symmetric`, the element that moves together
-    with the input's.
+    """The content of `explain PATH::NAME`. `pair`: under `symmetric`, the element that is moved
+    together with that of the input.
 
-    conclusion: the verdict in a sentence. in_check: what the whole check says where it did not
-    judge this element by itself, and passes what is wrong.
+    conclusion: the verdict in a sentence. in_check: the verdict of the whole check, where that did
+    not judge this element individually and passes although the element is wrong.
     """
 
     id: str

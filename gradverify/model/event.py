@@ -1,5 +1,5 @@
-"""What happens during a run, in order. Progress, JSON lines, `-x`, Ctrl-C and the report all read
-this one stream."""
+"""The events of a run, in order: the one stream that progress, JSON lines, `-x`, Ctrl-C and the
+report all read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gradverify.model.result import CaseResult
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """`torch` and `numpy` are versions, None where not installed; `devices` the CUDA devices seen.
-    `folder`: where the run was started, below the root of its repository (the nearest folder with
-    `.git`); empty: there, or there is none. `reduced_precision`: what makes products on CUDA
-    devices compute in fewer bits, as checks find it
-    (`matmul.allow_bf16_reduced_precision_reduction`); TF32 is off in them."""
+    """The environment of a run. `torch` and `numpy`: versions, None if not installed; `devices`:
+    the CUDA devices found. `folder`: the folder in which the run was started, relative to the root
+    of its repository (the nearest folder with `.git`); empty for the root itself, or without one.
+    `reduced_precision`: the switches that make products on CUDA devices compute in fewer bits, as
+    set in checks (`matmul.allow_bf16_reduced_precision_reduction`); checks turn TF32 off."""
 
     python: str
     torch: str | None
@@ -38,9 +38,9 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was asked for on the command line. `deselected`: checks of the specs that were not;
-    those of other shards are not among them. `left_out`: files and folders below the paths that are
-    no specs, or were not searched."""
+    """The selection made on the command line. `deselected`: how many checks of the specs were not
+    selected, without those of other shards. `left_out`: how many files and folders below the paths
+    are no specs, or were not searched."""
 
     paths: tuple[str, ...] = ()
     keyword: str | None = None
@@ -52,8 +52,8 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """`started_at` is ISO 8601 with its offset; `total` counts the selected cases; `order`: their
-    ids, as the specs have them."""
+    """The start of a run. `started_at`: ISO 8601 with offset; `total`: the number of selected
+    cases; `order`: their ids, in the order of the specs."""
 
     started_at: str
     argv: tuple[str, ...]
@@ -76,8 +76,8 @@ class CheckFinished:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """`interrupted`: the signal's exit code (130, 143) where one ended the run; `crashed`: a fault
-    of gradverify's own, as text."""
+    """The end of a run. `interrupted`: the exit code (130, 143) of the signal that ended it;
+    `crashed`: an internal error of gradverify, as text."""
 
     duration_s: float
     interrupted: int | None = None
@@ -86,8 +86,8 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a Jacobian is about to be compared, and what that is predicted to cost where nothing is
-    wrong. `memory`: bytes beyond torch's own; `check`: its name, where several run at a time."""
+    """How a Jacobian will be compared, and the predicted cost if the gradient is right. `memory`:
+    bytes beyond torch's own; `check`: the name of the check, where several run at a time."""
 
     mode: str
     forward: int
@@ -98,6 +98,6 @@ class Plan:
 
 
 Planned = Callable[[Plan], None]
-"""Gets a plan before it begins."""
+"""A callback that receives a plan before its comparison begins."""
 
 Event = RunStarted | CheckStarted | CheckFinished | RunFinished

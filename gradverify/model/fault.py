@@ -1,5 +1,5 @@
-"""A fault of gradverify's own, as data: it costs one check at most, and is told at the end of the
-run."""
+"""Internal errors of gradverify ("faults"), as data: a fault affects one check at most, and is
+reported at the end of the run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _NAME = type.__dict__["__name__"]
 
 
 class UserCodeError(Exception):
-    """Raised where user code cannot be judged. `code` is the rule's, `message` one sentence,
-    `frames` the user's own."""
+    """Raised where user code cannot be judged. `code`: of the rule; `message`: one sentence;
+    `frames`: the user's frames of the traceback."""
 
     def __init__(
         self, code: str, message: str, frames: tuple[Frame, ...] = (), hint: str | None = None
@@ -31,32 +31,32 @@ class UserCodeError(Exception):
 
     @property
     def finding(self) -> Finding:
-        """What a report says of it."""
+        """The finding that reports this error."""
         return Finding(self.code, self.message, hint=self.hint, frames=self.frames)
 
 
 class ToolError(BaseException):
-    """A fault of gradverify's own inside a call of the user's code; its cause is what was raised,
-    its text where.
+    """An internal error of gradverify inside a call of the user's code; its cause is the original
+    exception, its text the place.
 
-    Not an Exception: neither the user's code nor ours may take it for an answer of the call.
+    Not an Exception: neither the user's code nor ours may catch it as an error of the call.
     """
 
 
 def fault_of(error: BaseException, during: str, costs: bool = True) -> Fault:
-    """`during`: what was being done. `costs`: without it the check has no verdict, or a rule did
-    not run."""
+    """Return an exception as a Fault. `during`: the step in which it was raised; `costs`: because
+    of it the check has no verdict, or a rule did not run."""
     cause = error.__cause__ if type(error) is ToolError and error.__cause__ is not None else error
     return Fault(during, described(cause), _place(cause), traced(cause), costs)
 
 
 def verdictless(fault: Fault) -> str:
-    """The reason of a check that has no verdict for it."""
+    """Return the `reason` of a check that has no verdict because of a fault."""
     return f"{FAILED} in {fault.during} ({fault.what}): there is no verdict on the function"
 
 
 def of_fault(check: CaseResult, fault: Fault) -> CaseResult:
-    """The result of a check of which a fault of ours leaves nothing else."""
+    """Return the result of a check that has nothing but a fault."""
     return CaseResult(
         check.id,
         check.spec,
@@ -75,20 +75,20 @@ def of_fault(check: CaseResult, fault: Fault) -> CaseResult:
 
 
 def described(error: BaseException) -> str:
-    """`ValueError: its text`, in one line of printable characters; whatever the exception does when
-    it is asked."""
+    """Return `ValueError: its text`, in one line of printable characters, even if the exception's
+    own methods raise."""
     name, text = type_name(error), spelled(error, str)
     return f"{name}: {text}" if text else name
 
 
 def type_name(value: object) -> str:
-    """The name of a value's class, past whatever its metaclass says."""
+    """Return the name of a value's class, even if its metaclass overrides `__name__`."""
     return legible(str(_NAME.__get__(type(value))))
 
 
 def spelled(value: object, spell: Callable[[object], str]) -> str:
-    """`spell(value)` in one line, cut in its middle where it is long; empty where the value
-    refuses."""
+    """Return `spell(value)` in one line, cut in the middle if it is long; empty if `spell`
+    raises."""
     try:
         text = spell(value)
         return legible(" ".join(str.__str__(text).split()))
@@ -99,7 +99,7 @@ def spelled(value: object, spell: Callable[[object], str]) -> str:
 
 
 def legible(text: str) -> str:
-    """Whatever cannot be printed or encoded is escaped; of a long text the two ends."""
+    """Return a text with unprintable characters escaped, and the middle of a long one cut out."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
     if text.isprintable():
@@ -108,7 +108,7 @@ def legible(text: str) -> str:
 
 
 def traced(error: BaseException) -> str:
-    """The last frames, without the values of locals."""
+    """Return the last frames of a traceback as text, without the values of locals."""
     try:
         lines = "".join(
             traceback.format_exception(
@@ -123,8 +123,8 @@ def traced(error: BaseException) -> str:
 
 
 def distinct(checks: Iterable[CaseResult]) -> tuple[tuple[Fault, Sequence[str]], ...]:
-    """Each fault of a run once, with the ids of the checks it befell: one place and one kind of
-    exception is one fault."""
+    """Return each fault of a run once, with the ids of the checks it affected. Faults with the same
+    place and type of exception count as one."""
     seen: dict[tuple[str, str], tuple[Fault, list[str]]] = {}
     for check in checks:
         for fault in check.faults:
@@ -135,7 +135,7 @@ def distinct(checks: Iterable[CaseResult]) -> tuple[tuple[Fault, Sequence[str]],
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of gradverify in a traceback: `causes/swapped.py:30`."""
+    """Return the innermost line of gradverify in a traceback: `causes/swapped.py:30`."""
     trace, place = _TRACEBACK.__get__(error), "?"
     while trace is not None:
         file = Path(trace.tb_frame.f_code.co_filename)
@@ -146,7 +146,7 @@ def _place(error: BaseException) -> str:
 
 
 def frames_of(error: BaseException) -> Iterator[FrameType]:
-    """The frames of a traceback, outermost first."""
+    """Yield the frames of a traceback, outermost first."""
     trace = _TRACEBACK.__get__(error)
     while trace is not None:
         yield trace.tb_frame

@@ -1,5 +1,5 @@
-"""What ends a run or a check: Ctrl-C, told apart from a KeyboardInterrupt that checked code raises
-itself; and a budget that is spent."""
+"""Exceptions that end a run or a check: Ctrl-C, as distinguished from a KeyboardInterrupt that
+checked code raises itself; and a budget that is spent."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
 
-HEARD = tuple(
+STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-"""The signals that end a run, after what was checked is written: Ctrl-C, of a CI service, of a
-terminal that is closed."""
+"""The signals that end a run, after the results so far are written: Ctrl-C, a CI service that stops
+the job, a terminal that is closed."""
 
 
 def is_ignored(number: int) -> bool:
-    """Is the signal of no concern to this process, as SIGHUP under `nohup`?"""
+    """Return whether this process ignores the signal, as it does SIGHUP under `nohup`."""
     return signal.getsignal(number) == signal.SIG_IGN
 
 
 class Interrupted(KeyboardInterrupt):
-    """The signal came."""
+    """Raised by SIGINT itself, not by checked code."""
 
 
 class Spent(BaseException):
-    """No further call is afforded; the text says why. No Exception: only what knows what was found
-    so far is to take it for an answer."""
+    """Raised where the budget allows no further call; the text gives the reason. Not an Exception:
+    only code that holds the results so far should catch it."""
 
 
 class OnSigint:
-    """The handler of SIGINT while a check runs; `noted`: the signal came, whatever became of the
-    exception in the checked code."""
+    """The handler of SIGINT while a check runs. `noted`: the signal has arrived, even if checked
+    code swallowed the exception."""
 
     def __init__(self) -> None:
         self.noted = False
@@ -43,55 +43,55 @@ class OnSigint:
         raise Interrupted
 
 
-# Of the running check; None where somebody else hears SIGINT
-_HEARING: ContextVar[OnSigint | None] = ContextVar("hearing", default=None)
+# The handler of the running check; None where other code handles SIGINT
+_HANDLER: ContextVar[OnSigint | None] = ContextVar("handler", default=None)
 
-# A process that Ctrl-C does not reach
-_UNHEARD: ContextVar[bool] = ContextVar("unheard", default=False)
+# Whether Ctrl-C cannot reach this process
+_BEYOND_CTRL_C: ContextVar[bool] = ContextVar("beyond_ctrl_c", default=False)
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Does this end the run? A KeyboardInterrupt does where SIGINT came, or where it is not ours to
-    hear (the checked code put Python's own handler back, say). Outside the main thread no signal
-    ever raises: there it is always the checked code's."""
-    # Not `isinstance`, which asks the exception's own __class__
-    kind, hearing = type(error), _HEARING.get()
+    """Return whether an exception ends the run. A KeyboardInterrupt does if SIGINT arrived, or if
+    our handler is not in place (checked code may have restored Python's own). Outside the main
+    thread no signal raises, so there it always comes from checked code."""
+    # Not `isinstance`, which evaluates the exception's own __class__
+    kind, handler = type(error), _HANDLER.get()
     if (
         not issubclass(kind, KeyboardInterrupt)
-        or _UNHEARD.get()
+        or _BEYOND_CTRL_C.get()
         or threading.current_thread() is not threading.main_thread()
     ):
         return False
     return (
         issubclass(kind, Interrupted)
-        or hearing is None
-        or hearing.noted
+        or handler is None
+        or handler.noted
         or signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
 
 
-def heed() -> None:
-    """Raises Interrupted where the signal came and the checked code swallowed it."""
-    hearing = _HEARING.get()
-    if hearing is not None and hearing.noted:
+def raise_if_interrupted() -> None:
+    """Raise Interrupted if the signal arrived and checked code swallowed it."""
+    handler = _HANDLER.get()
+    if handler is not None and handler.noted:
         raise Interrupted
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """For a process that Ctrl-C does not reach: a KeyboardInterrupt is the checked code's own, also
-    where it sends the signal to itself."""
-    token = _UNHEARD.set(True)
+def beyond_ctrl_c() -> Iterator[None]:
+    """Treat every KeyboardInterrupt inside as raised by checked code, even one from a signal that
+    it sends to itself: for a process that Ctrl-C does not reach."""
+    token = _BEYOND_CTRL_C.set(True)
     try:
         yield
     finally:
-        _UNHEARD.reset(token)
+        _BEYOND_CTRL_C.reset(token)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGINT raises Interrupted inside, and at the end where it was swallowed, if Python's own
-    handler stood there before; afterwards that stands again, whatever the checked code set."""
+    """Let SIGINT raise Interrupted inside, and at the end if it was swallowed. Only where Python's
+    own handler is installed; that one is restored afterwards, whatever checked code set."""
     before = signal.getsignal(signal.SIGINT)
     if (
         before is not signal.default_int_handler
@@ -101,10 +101,10 @@ def interruptible() -> Iterator[None]:
         return
     handler = OnSigint()
     signal.signal(signal.SIGINT, handler)
-    token = _HEARING.set(handler)
+    token = _HANDLER.set(handler)
     try:
         yield
-        heed()
+        raise_if_interrupted()
     finally:
-        _HEARING.reset(token)
+        _HANDLER.reset(token)
         signal.signal(signal.SIGINT, before)

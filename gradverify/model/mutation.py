@@ -1,4 +1,4 @@
-"""What became of damage done to analytic gradients: plain data without tensors."""
+"""Results of mutating analytic gradients (`mutate`): plain data without tensors."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Literal
 from gradverify.model.problem import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, WRONG
 
 Fate = Literal["killed", "survived", "unseen", "equivalent"]
-"""killed: a check finds it. survived: it changes the gradient at a check's inputs, and passes.
-unseen: it changes nothing at these inputs, but would at others. equivalent: it changes nothing at
-any inputs that were tried, as far as could be seen; it is not counted."""
+"""The fate of a mutant. killed: a check finds it. survived: it changes the gradient at a check's
+inputs, and passes. unseen: it changes nothing at these inputs, but would at others. equivalent: it
+changes nothing at any inputs that were tried, as far as could be seen; it is not counted."""
 
 BEST: tuple[Fate, ...] = ("killed", "survived", "unseen", "equivalent")
-"""What several checks of one function make of the same damage, the first that any of them says."""
+"""The fates by rank: of several checks of one function with the same damage the first one
+counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One damage to the gradients of `inputs` (none named: of all) in one check. `by`: the code of
-    the rule that found it; `why`: why none did, and what would."""
+    """One damage to the gradients of `inputs` (empty: of all) in one check. `by`: the code of the
+    rule that found it; `why`: why no rule did, and what would find it."""
 
     damage: str
     inputs: tuple[str, ...]
@@ -31,8 +32,8 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class MutatedCheck:
-    """One check under all damage that can be done to it; `left_out` says why it was not damaged,
-    `broken` that it should have passed undamaged."""
+    """One check with all its mutants. `left_out`: why it was not mutated; `broken`: it does not
+    pass unmutated, though it should."""
 
     id: str
     name: str
@@ -45,8 +46,8 @@ class MutatedCheck:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One damage to one function: its fate under all checks together, and what the check `check`
-    says of it."""
+    """One damage to one function: its fate under all checks together; `by` and `why` are of the
+    check `check`."""
 
     function: str
     damage: str
@@ -59,7 +60,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """By fate."""
+    """The number of outcomes by fate."""
 
     killed: int
     survived: int
@@ -68,19 +69,19 @@ class Counts:
 
     @property
     def counted(self) -> int:
-        """All but the equivalent."""
+        """The number of outcomes without the equivalent ones."""
         return self.killed + self.survived + self.unseen
 
     @property
     def let_through(self) -> int:
-        """What no check finds."""
+        """The number of outcomes that no check finds."""
         return self.survived + self.unseen
 
 
 @dataclass(frozen=True, slots=True)
 class MutationReport:
-    """A finished (or interrupted) run. `share`: killed, in percent of what is counted; None where
-    nothing is."""
+    """A finished (or interrupted) run. `share`: the killed in percent of the counted
+    outcomes; None if there are none."""
 
     schema_version: int
     version: str
@@ -95,7 +96,7 @@ class MutationReport:
 
 
 def outcomes(checks: Iterable[MutatedCheck]) -> tuple[Outcome, ...]:
-    """Every damage to every function once, in the order in which it was done first."""
+    """Return every damage to every function once, in the order of first occurrence."""
     found: dict[tuple[str, str, tuple[str, ...]], Outcome] = {}
     for check in checks:
         for m in check.mutants:
@@ -120,8 +121,8 @@ def report(
     fail_under: float = 0.0,
     interrupted: bool = False,
 ) -> MutationReport:
-    """All checks of a run. Too small a share is exit code 1, a check that should pass and does not
-    3, nothing damaged 5."""
+    """Return the report of all checks of a run. Exit code 1 for a share below `fail_under`, 3 for a
+    check that should pass and does not, 5 if nothing was mutated."""
     checks = tuple(checks)
     found = outcomes(checks)
     counted = counts(found)

@@ -10,19 +10,19 @@ REPOSITORY = ".git"  # a folder; a file in worktrees and submodules
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """Is there a file? Not where no file system could hold the name, or the folder is closed: there
+    """Return whether there is a file; False for an invalid name or an inaccessible folder, where
     `Path.is_file` of Python before 3.14 raises."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """As `is_file`, of a folder."""
+    """Return whether there is a folder, as `is_file` does for files."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def shown_path(file: str, folder: str | None = None) -> str:
-    """Relative to the folder of the run (None: the current one) where it lies inside, or elsewhere
-    in the same repository."""
+    """Return a path relative to the folder of the run (None: the current one) if it lies inside, or
+    elsewhere in the same repository; else unchanged."""
     home = Path(folder) if folder is not None else Path.cwd()
     relative = os.path.relpath(home / file, home)
     if not relative.startswith(os.pardir):
@@ -34,9 +34,9 @@ def shown_path(file: str, folder: str | None = None) -> str:
 
 
 def resolved(file: Path) -> Path:
-    """Absolute, links followed; of links that lead in a circle what is left, where `Path.resolve`
-    of Python before 3.13 raises. A name that the system's encoding cannot write, and that is no
-    file's therefore, as it is."""
+    """Return the absolute path with links followed. Circular links are left unresolved, where
+    `Path.resolve` of Python before 3.13 raises; so is a name that the system's encoding cannot
+    write, which therefore is no file's."""
     try:
         return Path(os.path.realpath(file))
     except UnicodeEncodeError:
@@ -44,15 +44,15 @@ def resolved(file: Path) -> Path:
 
 
 def repository_folder(folder: Path) -> str:
-    """The folder below the root of its repository, by `/`: empty for the root itself, and where
-    there is no repository."""
+    """Return the folder relative to the root of its repository, with `/`: empty for the root
+    itself, and without a repository."""
     root = nearest_with(folder, REPOSITORY) or folder
     return "" if root == folder else folder.relative_to(root).as_posix()
 
 
 def nearest_with(folder: Path, *names: str) -> Path | None:
-    """The nearest folder, at or above this one, that holds a file or folder of one of these
-    names."""
+    """Return the nearest folder, at or above this one, that contains a file or folder of one of
+    these names."""
     return next(
         (
             each
@@ -63,20 +63,20 @@ def nearest_with(folder: Path, *names: str) -> Path | None:
     )
 
 
-NEVER = frozenset({".git", ".hg", ".svn", "__pycache__"})  # nobody writes files there
+NEVER = frozenset({".git", ".hg", ".svn", "__pycache__"})  # folders without files of the user
 INSTALLED = frozenset({"node_modules", "site-packages"})
-BUILT = frozenset({"build", "dist"})  # beside one of these files:
+BUILT = frozenset({"build", "dist"})  # only next to one of the files below
 BUILT_BY = ("pyproject.toml", "setup.py", "setup.cfg", "package.json", "CMakeLists.txt")
 
 
 def files_below(
     folder: Path, suffixes: tuple[str, ...], left_out: list[tuple[Path, str]] | None = None
 ) -> Iterator[Path]:
-    """Those whose names end so, in upper or lower case, sorted within each folder; links to folders
-    are followed, each folder read once.
+    """Yield the files whose names have one of `suffixes`, in any case, sorted within each folder.
+    Links to folders are followed, and each folder is read once.
 
-    `left_out` receives the folders that are not searched, with the reason. A folder that cannot be
-    listed is among the files: whoever reads it says why.
+    `left_out` receives the folders that are not searched, with the reason. If it is given, folders
+    that cannot be listed are yielded too: reading them raises the error to report.
     """
     known = {os.path.realpath(folder)}
     unreadable: list[Path] = []

@@ -1,5 +1,5 @@
-"""A fault in what a person wrote (a spec, the configuration, an option), and what the exit codes of
-a run mean. Light to import."""
+"""Problems in what the user wrote (a spec, the configuration, an option), and the exit codes of a
+run. Quick to import."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault, where it stands and what is allowed instead. `line` and `column` count from 1;
-    `text` is the source line."""
+    """One problem: its place, and a message with what is allowed instead. `line` and `column` count
+    from 1; `text`: the source line."""
 
     message: str
     file: str | None = None
@@ -20,7 +20,8 @@ class Problem:
     text: str | None = None
 
     def __str__(self) -> str:
-        """`file:line:column: path: message`, then the source line and a caret under its column."""
+        """Return `file:line:column: path: message`, then the source line and a caret under the
+        column."""
         place = ":".join(
             str(part) for part in (self.file, self.line, self.column) if part is not None
         )
@@ -32,7 +33,7 @@ class Problem:
 
 
 class ProblemsError(Exception):
-    """Raised with every problem found, or one sentence; the boundary prints them all and exits with
+    """Raised with every problem found, or one sentence. The command line prints them and exits with
     2."""
 
     def __init__(self, problems: Iterable[Problem] | str) -> None:
@@ -41,6 +42,6 @@ class ProblemsError(Exception):
 
 
 OK, WRONG, USAGE, NOT_JUDGED, INTERNAL, NOTHING_CHECKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
-SIGNALLED = 128  # and the number of the signal that ended a run: 130, 143
-# What `--exit-zero` forgives; not usage, faults and interrupts
+SIGNALLED = 128  # plus the number of the signal that ended a run: 130, 143
+# The codes that `--exit-zero` turns into 0; not those of usage, faults and interrupts
 OF_VERDICTS = (WRONG, NOT_JUDGED, NOTHING_CHECKED)

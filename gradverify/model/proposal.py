@@ -1,5 +1,5 @@
-"""What `init` looks for, and what it found: plain data between the command and the worker that
-tries."""
+"""Requests and results of `init`: plain data exchanged by the command and the worker that tries
+calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradverify.model.result import Fault
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A function that a call is to be found for. `target` as a case holds it."""
+    """A function for which a call is sought. `target`: as in a case."""
 
     target: str
     search: Search
@@ -20,14 +20,14 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A call that runs, or why none was found (`missing`, one sentence).
+    """A call that runs, or the reason why none was found (`missing`, one sentence).
 
     `inputs`, `keywords`, `init` as in a case, also those of the furthest attempt where nothing ran;
-    `remarks`: what stands behind an argument;
-    `varied`: arguments and the values of theirs that forward accepts, of which every combination
-    runs; `left_out`: optional arguments that it runs without, too; `dtype`, `device`: of the check,
-    where it is not the default; `note`: a sentence above the check;
-    `fault`: one of gradverify's own, for which nothing was found.
+    `remarks`: comments to be written after arguments;
+    `varied`: arguments with several values that forward accepts, in every combination;
+    `left_out`: optional arguments without which forward runs too; `dtype`, `device`: of the check;
+    `note`: a sentence to be written above the check;
+    `fault`: the internal error of gradverify that ended the search.
     """
 
     target: str

@@ -1,5 +1,5 @@
-"""The report of a run: events folded, known findings marked, checks judged, the exit code; as the
-text of its JSON file, and back."""
+"""The report of a run: fold events, mark known findings, judge checks, compute the exit code; write
+and read the JSON file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from gradverify.model.problem import INTERNAL, NOT_JUDGED, NOTHING_CHECKED, OF_V
 from gradverify.model.result import LEFT_OUT, CaseResult, Finding, Verdict
 
 JUDGED = ("pass", "fail", "undecided")
-"""Verdicts of checks whose rules were run."""
+"""Verdicts of checks whose rules ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One finding of one check (its id). `message`: how it was told when it was recorded, `reason`:
-    what a person wrote beside it."""
+    """One known finding of the check with the id `check`. `message`: its text when it was recorded;
+    `reason`: a comment of the user."""
 
     check: str
     code: str
@@ -40,21 +40,21 @@ class Known:
 
     @property
     def mark(self) -> tuple[str, str | None, str | None]:
-        """What it is recognised by, within its check."""
+        """The key that identifies the finding within its check."""
         return self.code, self.input, self.output
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What is known, by check id; one that is found twice is known twice. `open`: whatever is found
-    is to become known."""
+    """The known findings, by check id; one that occurs twice is listed twice. `open`: all findings
+    of the run are to become known."""
 
     known: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
     open: bool = False
 
 
 def known_as(check: str, finding: Finding) -> Known:
-    """A finding as it is recorded: the first line of its message."""
+    """Return a finding as a baseline records it, with the first line of its message."""
     output = finding.output_name or (None if finding.output is None else f"y{finding.output}")
     return Known(
         check, finding.code, finding.input, output, finding.message.strip().partition("\n")[0]
@@ -62,7 +62,7 @@ def known_as(check: str, finding: Finding) -> Known:
 
 
 def marked(result: CaseResult, baseline: Baseline) -> CaseResult:
-    """The result, known findings marked."""
+    """Return the result with known findings marked."""
     left = Counter(known.mark for known in baseline.known.get(result.id, ()))
     findings = []
     for finding in result.findings:
@@ -73,8 +73,8 @@ def marked(result: CaseResult, baseline: Baseline) -> CaseResult:
 
 
 def accepted(result: CaseResult) -> CaseResult:
-    """A result that is not as expected, as it is once what it found is recorded; the same where
-    that would not excuse it."""
+    """Return a result that is not as expected with its unexpected errors marked as known; unchanged
+    if that would not excuse it."""
     errors = unexpected(result)
     taken = replace(
         result,
@@ -87,13 +87,13 @@ def accepted(result: CaseResult) -> CaseResult:
 
 
 def unexpected(result: CaseResult) -> tuple[Finding, ...]:
-    """The errors that the check's `expect` does not name."""
+    """Return the errors that the check's `expect` does not name."""
     return tuple(error for error in result.errors if error.code not in result.expected_codes)
 
 
 def excused(result: CaseResult) -> bool:
-    """Is everything that makes this result not as expected a known finding? An expected failure
-    that does not happen never is."""
+    """Return whether known findings are all that makes this result not as expected. An expected
+    failure that does not occur is never excused."""
     if result.verdict not in ("fail", "error", "undecided") or any(
         fault.costs for fault in result.faults
     ):
@@ -108,22 +108,22 @@ def excused(result: CaseResult) -> bool:
 
 
 def unknown(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
-    """What of a judged result is to be recorded beside what is known of it. Undecided ones always:
-    another run's gate may not let them pass."""
+    """Return the findings of a judged result that are to be recorded in addition to the known ones.
+    Those of an undecided result always are: the gate of another run may not let them pass."""
     if not (result.baselined or result.verdict == "undecided"):
         return ()
     return tuple(_beyond([known_as(result.id, finding) for finding in unexpected(result)], known))
 
 
 def gone(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
-    """What of `known` this result shows to occur no longer; what its run did not judge is left
-    out."""
+    """Return those of `known` that no longer occur in this result, without those whose rule its run
+    did not judge."""
     found = _beyond(known, [known_as(result.id, finding) for finding in result.findings])
     return tuple(each for each in found if _was_judged(result, each.code))
 
 
 def _beyond(some: Iterable[Known], others: Iterable[Known]) -> Iterator[Known]:
-    """Those of some that the others do not hold, each as often as it is there."""
+    """Yield the elements of `some` without those of `others`, as a difference of multisets."""
     left = Counter(each.mark for each in others)
     for each in some:
         if left[each.mark] <= 0:
@@ -132,8 +132,8 @@ def _beyond(some: Iterable[Known], others: Iterable[Known]) -> Iterator[Known]:
 
 
 def _was_judged(result: CaseResult, code: str) -> bool:
-    """Did the rule have its say? One that is not applicable has where the check passed; elsewhere
-    another finding may stand before it."""
+    """Return whether the rule was judged. One that is not applicable counts if the check passed;
+    otherwise another finding may have kept it from running."""
     run = next((rule for rule in result.rules if rule.code == code), None)
     if run is None or result.verdict not in JUDGED:
         return result.verdict in JUDGED
@@ -153,8 +153,8 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What besides a wrong gradient makes a run red; `exit_zero`: nothing does, whatever the
-    verdicts are."""
+    """Which results besides a wrong gradient make a run fail. `exit_zero`: the verdicts never
+    do."""
 
     undecided: Literal["warn", "fail"] = "warn"
     fail_on_skip: bool = False
@@ -165,8 +165,8 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts by verdict (`passed` is `pass` in the JSON report); `ok` counts the checks that came
-    out as expected, `baselined` those of them whose errors are known."""
+    """Counts by verdict (`passed` is `pass` in the JSON report); `ok`: the number of checks
+    that are as expected; `baselined`: of those, the ones whose errors are known."""
 
     total: int
     passed: int
@@ -201,17 +201,17 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Did every selected check come out as expected, and was there one?"""
+        """Whether at least one check was selected, and all of them are as expected."""
         return self.exit_code == OK and self.forgiven is None
 
     def to_json(self) -> str:
-        """The text of the JSON report."""
+        """Return the text of the JSON report."""
         return written(self)
 
 
 def judged(result: CaseResult, gate: Gate) -> CaseResult:
-    """The result with `ok`: did the check come out as its `expect` says, or is everything else
-    known?"""
+    """Return the result with `ok` set: whether the check is as its `expect` declares, apart from
+    known findings."""
     if gate.baseline is not None:
         result = marked(result, gate.baseline)
     ok = _as_expected(result, gate)
@@ -234,8 +234,8 @@ def _as_expected(result: CaseResult, gate: Gate) -> bool:
         )
     if result.expect == "fail":
         return result.verdict == "fail"
-    # Exactly the listed codes that are errors, and every listed warning; of a rule that was not to
-    # run nothing is
+    # All errors must be listed, and every listed code must occur, except those of rules that were
+    # not to run
     expected = set(result.expect)
     errors = {finding.code for finding in result.errors}
     warnings = {finding.code for finding in result.findings if finding.severity == "warning"}
@@ -243,7 +243,7 @@ def _as_expected(result: CaseResult, gate: Gate) -> bool:
 
 
 def summarise(checks: Iterable[CaseResult]) -> Summary:
-    """Counts over judged checks."""
+    """Return the counts of judged checks."""
     checks = tuple(checks)
     verdicts = Counter(check.verdict for check in checks)
     passed, fail, undecided, error, skip, not_run = (verdicts[each] for each in get_args(Verdict))
@@ -264,7 +264,7 @@ def summarise(checks: Iterable[CaseResult]) -> Summary:
 def exit_code(
     checks: Iterable[CaseResult], interrupted: int | None = None, crashed: bool = False
 ) -> int:
-    """The exit code (docs/running.md), by its precedence: 130/143, 4, 2, 1, 3, 5."""
+    """Return the exit code (docs/running.md), by precedence: 130/143, 4, 2, 1, 3, 5."""
     checks = tuple(checks)
     if interrupted:
         return interrupted
@@ -281,8 +281,8 @@ def exit_code(
 
 
 def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
-    """All events of a run as its report. Checks that `-x` or an interrupt left out come as
-    `not_run` results in the stream."""
+    """Return the report of a run from its events. Checks that `-x` or an interrupt left out are in
+    the stream as `not_run` results."""
     started: RunStarted | None = None
     finished = RunFinished(0.0)
     checks: list[CaseResult] = []
@@ -296,12 +296,12 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
     if started is None:
         raise ValueError("a run's events begin with RunStarted")
     place = {id: number for number, id in reversed(list(enumerate(started.order)))}
-    # Workers end them in another order
+    # Checks end in any order
     checks.sort(key=lambda check: place.get(check.id, len(place)))
     code = exit_code(checks, finished.interrupted, finished.crashed is not None)
     shard = started.selection.shard
     if code == NOTHING_CHECKED and shard and shard.total and not checks:
-        code = OK  # none of the selected checks falls to this shard: the others hold them
+        code = OK  # all selected checks are in other shards
     forgiven = code if gate.exit_zero and code in OF_VERDICTS else None
     return Report(
         SCHEMA_VERSION,
@@ -325,25 +325,26 @@ RENAMED = {"passed": "pass"}
 
 
 class NoReport(ValueError):  # noqa: N818 - it carries the sentence to show
-    """A text is no JSON report that this version reads; says why, as the end of a sentence that
-    begins with the file's name."""
+    """Raised for a text that is no JSON report of this version. The message is the end of a
+    sentence that begins with the file's name."""
 
 
 def written(report: Report) -> str:
-    """Numbers in their shortest form that reads back to the same float (at most 17 digits); ASCII,
-    so that any pipe can carry it."""
+    """Return the text of the JSON report: ASCII, with each number in the shortest form that reads
+    back as the same float (at most 17 digits)."""
     return as_text(as_data(report))
 
 
 def as_data(report: Report) -> Json:
-    """Plain data; non-finite numbers are "nan", "inf" and "-inf"."""
+    """Return the report as plain data; non-finite numbers are "nan", "inf" and "-inf"."""
     data = to_json(report)
     data["summary"] = {RENAMED.get(name, name): count for name, count in data["summary"].items()}
     return data
 
 
 def read(text: str) -> Report:
-    """The inverse of `written`; fields that a later version added are left out. Raises NoReport."""
+    """Read the text of a report; unknown fields, of a later version, are ignored. Raises
+    NoReport."""
     if not text.strip():
         raise NoReport("is empty")
     data: Json = None
@@ -351,7 +352,7 @@ def read(text: str) -> Report:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise NoReport(f"is no JSON: {error}") from None
-    # An integer of more digits than Python reads, brackets deeper than it follows
+    # An integer with more digits, or brackets nested deeper, than Python reads
     except (ValueError, RecursionError):
         pass
     if not isinstance(data, Mapping) or not {"schema_version", "tool", "checks"} <= set(data):

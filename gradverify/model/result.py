@@ -1,4 +1,4 @@
-"""What came of one check: plain data without tensors. The field names are those of the JSON
+"""The result of one check: plain data without tensors. The field names are those of the JSON
 report."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Verdict = Literal["pass", "fail", "undecided", "error", "skip", "not_run"]
 Severity = Literal["error", "warning"]
 
 LEFT_OUT = "left out: "
-"""How the reason begins of a rule that the budget did not afford; with something before it, of one
-that ran in part."""
+"""The beginning of the reason of a rule that the budget did not afford; further inside the reason,
+of a rule that ran in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, or could not be judged: what was measured against what, why it
-    matters, what to change.
+    """One error or hazard, or a reason why the check could not be judged: the quantities compared,
+    why the difference matters, what to change.
 
-    `input` and `output` name the pair it stands for, `output_name` the output by its path (`y0`,
-    `y.loss`). `also` lists the codes of less specific findings at the same pair. `file`, `line` and
-    `source` show the code to change (usually the user's `backward`); `frames` are the user's frames
-    of what was raised.
+    `input` and `output`: the pair that the finding is about; `output_name`: the path of the output
+    (`y0`, `y.loss`). `also`: the codes of less specific findings on the same pair. `file`, `line`
+    and `source`: the code to change (usually the user's `backward`); `frames`: the user's frames in
+    the traceback of an exception.
     """
 
     code: str
@@ -89,13 +89,13 @@ class Finding:
     frames: tuple[Frame, ...] = ()
     output_name: str | None = None
     known: bool = False
-    """Does a baseline name it?"""
+    """Whether a baseline lists the finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One element of a Jacobian as compared. Where a complex tensor is involved the part of the
-    index is named: "re" or "im"."""
+    """One element of a Jacobian as compared. For a complex tensor the part is named: "re" or
+    "im"."""
 
     output_index: Index
     input_index: Index
@@ -112,24 +112,24 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMap:
-    """A small Jacobian as a picture: `ratio[j][i]` is |error| / tolerance of output element j
-    against input element i."""
+    """The errors of a small Jacobian, for a picture: `ratio[j][i]` is |error| / tolerance of
+    output element j against input element i."""
 
     ratio: tuple[tuple[float, ...], ...]
 
 
 WORST = 100
-"""The most failing elements that a comparison keeps, to be shown."""
+"""The greatest number of failing elements that a comparison keeps for display."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that
-    would have been seen everywhere.
+    would have been detected in every element.
 
-    `lines`: what was compared and is counted, instead of elements, by the modes `columns`, `rows`
-    and `blocks`; `worst` are elements. `groups`, `row_groups`: how many groups of input elements
-    were moved, and of output elements pulled back, one after the other.
+    `lines`: the unit that was compared and counted instead of elements, in the modes `columns`,
+    `rows` and `blocks`; `worst` lists elements always. `groups`, `row_groups`: how many groups of
+    input elements were moved, and of output elements pulled back, one after the other.
     """
 
     rule: str
@@ -153,8 +153,8 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class RuleRun:
-    """What became of one rule; `reason` says why it was not applicable or ignored, or of one that
-    ran what else is to be known."""
+    """The status of one rule. `reason`: why it was not applicable or ignored, or a remark on one
+    that ran."""
 
     code: str
     status: Literal["ran", "not_applicable", "ignored"]
@@ -163,8 +163,8 @@ class RuleRun:
 
 
 def left_out(rules: Iterable[RuleRun]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The codes of the rules that the budget did not afford, and of those that it afforded in
-    part."""
+    """Return the codes of the rules that the budget did not afford, and of those that it afforded
+    in part."""
     short = sorted(
         (rule.code, rule.status) for rule in rules if rule.reason and LEFT_OUT in rule.reason
     )
@@ -175,9 +175,11 @@ def left_out(rules: Iterable[RuleRun]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of gradverify's own, met in this check. `during`: what was being done; `what`: the
-    exception in one line; `place`: the line of gradverify it came from; `trace`: its last frames.
-    `costs`: a rule did not run for it, or the whole check; else only a cause or a hint is missing.
+    """An internal error of gradverify in this check.
+
+    `during`: the step in which it was raised; `what`: the exception in one line; `place`: the line
+    of gradverify that raised it; `trace`: the last frames. `costs`: because of it a rule, or the
+    whole check, did not run; else only a cause or a hint is missing.
     """
 
     during: str
@@ -189,8 +191,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class InputInfo:
-    """One tensor input; `layout` as in a spec, of a sparse one `csr` and the like, `jagged` of a
-    nested one."""
+    """One tensor input. `layout`: as in a spec; for a sparse tensor its sparse layout (`csr`, …),
+    for a nested one `jagged`."""
 
     name: str
     shape: tuple[int, ...]
@@ -201,7 +203,7 @@ class InputInfo:
 
 @dataclass(frozen=True, slots=True)
 class OutputInfo:
-    """One tensor output, by its place among the flattened outputs; `name`: by its path, `y0` or
+    """One tensor output. `index`: among the flattened outputs; `name`: its path, `y0` or
     `y.loss`."""
 
     index: int
@@ -212,9 +214,9 @@ class OutputInfo:
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """How identical calls repeat themselves: `of`: an output, or `grad of x`; how many of the
-    `calls` gave different results (1: all the same bits);
-    `spread`: the largest difference of an element, and that in roundings of the tensor's largest
+    """How far identical calls give identical results. `of`: an output, or `grad of x`; `distinct`:
+    how many different results the `calls` gave (1: all the same bits); `spread`: the largest
+    difference of an element; `roundings`: that difference in roundings of the tensor's largest
     number."""
 
     of: str
@@ -226,13 +228,13 @@ class Reproduced:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of one check. `ok`: did it come out as `expect` says? None until the gate has
+    """The result of one check. `ok`: whether it is as `expect` declares; None until the gate has
     judged it (model/report.py).
 
     `reason`: why it was skipped, could not be judged, or was not run; `mode`, `mode_reason`: how
-    the Jacobian was compared, and why so;
-    `could_miss`: which errors it may not have seen, a sentence; `missing`: the device that is
-    absent; `faults`: those of gradverify itself.
+    the Jacobian was compared, and why that mode was chosen;
+    `could_miss`: a sentence on the errors that the check may have missed; `missing`: the kind of
+    device that is absent; `faults`: internal errors of gradverify.
     """
 
     id: str
@@ -259,17 +261,17 @@ class CaseResult:
     findings: tuple[Finding, ...] = ()
     missing: str | None = None
     captured: str | None = None
-    """What the user's code printed while the check ran, cut to its last lines."""
+    """The last lines that the user's code printed while the check ran."""
     faults: tuple[Fault, ...] = ()
     changed: tuple[str, ...] = ()
-    """What importing its modules did to the process of the check: it was put back, or no other
-    check ran in that process."""
+    """Changes that importing its modules made to the process of the check: they were undone, or no
+    other check ran in that process."""
     baselined: bool = False
-    """Is it ok only because a baseline names every error that was not expected?"""
+    """Whether the check is ok only because a baseline lists every unexpected error."""
     interpreter: str | None = None
     """`triton`, where Triton kernels of the function ran under Triton's interpreter, on the CPU."""
     reproducibility: tuple[Reproduced, ...] = ()
-    """Of each output and gradient whose identical calls were compared (GV205, GV206)."""
+    """One entry for each output and gradient whose identical calls were compared (GV205, GV206)."""
     device_memory: int | None = None
     """The most bytes that tensors held on the check's CUDA device at a time; None on the CPU."""
 
@@ -283,7 +285,7 @@ class CaseResult:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """Those that `expect` does not name."""
+        """The warnings that `expect` does not name."""
         return tuple(
             finding
             for finding in self.findings
@@ -297,8 +299,8 @@ class CaseResult:
 
     @property
     def not_judged(self) -> tuple[str, ...]:
-        """The codes of `expect` whose rules were not to run (`--select`, `--ignore`, `rules`), and
-        which did not occur."""
+        """The codes of `expect` that did not occur and whose rules were not to run (`--select`,
+        `--ignore`, `rules`)."""
         ignored = {rule.code for rule in self.rules if rule.status == "ignored"} - {
             finding.code for finding in self.findings
         }

@@ -1,5 +1,5 @@
-"""A rule as the rule book declares it: its code, its page, when it is asked, what its findings
-mean."""
+"""A rule as declared in the rule book: its code, its page, when it runs, and the meaning of its
+findings."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ Kills = Literal["values", "elsewhere", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class RuleInfo:
-    """One rule of the book. `page` is what rules/pages holds of it, `message` its first line.
+    """One rule of the book. `page`: its text in rules/pages; `message`: the first line of that.
 
-    file: the module of rules/ that holds its function `gvNNN`; by default one named as its page.
-    needs: what has to hold before it is asked, with commas: the names in rules/asking.py, codes
-    that must not have been found, and "setting KEY" where the spec may turn it off. spoils: why a
-    rule that needs it not to be found is not asked after it.
+    file: the module of rules/ that contains its function `gvNNN`; by default the one named as its
+    page.
+    needs: the conditions for running it, separated by commas: names in rules/asking.py, codes that
+    must not have been found, and "setting KEY" where the spec may turn it off. spoils: why a rule
+    that requires this one's code not to be found does not run after it.
     severity: "warning" for a hazard in a function whose gradients are right.
-    catches: the file of specs/gallery with its fault.
-    asked: no for a code that is found where user code is called. last: what is said when all is
-    known.
-    rank: of findings on one (input, output) the lowest stands and names the others; none: it stands
-    beside others, as does one that is `apart`. price, worth: forward and backward calls that a rule
-    takes at least which varies the call (one input, one output, nothing wrong); where the budget is
-    short such rules wait, those of the largest worth are asked first, and what it does not afford
-    is left out.
-    verdict: of a check with this error. stops: nothing more can be said of the check after it.
-    refused: it explains why the engine refuses what backward returned. spreads: what is written
-    into enters the gradients of other inputs too. apart: it says nothing against the gradient at
-    this point.
-    own_dtype: what it compares is the function in its own dtype, whatever stands in for it in
-    float64.
-    line: it is about a gradient that a line of backward returns, which is shown. method: whose line
-    is shown ("saving": the method that saves for backward; "apply": one of the class's own); none:
-    of forward where a finding is about an output alone, else of backward.
-    causes: the comparison in which the cause of a finding is looked for. takes_over: the cause of a
+    catches: the file of specs/gallery with a function that has the fault.
+    asked: False for a code that is found while user code is called, and has no function of its own.
+    last: it runs after all other rules.
+    rank: of findings on one (input, output) the one of lowest rank is reported and names the
+    others; None: it is reported in addition to others, as is one that is `apart`. price, worth: the
+    least number of forward and backward calls of a rule that varies the call (one input, one
+    output, nothing wrong), and its value. If the budget is short such rules run last, those of the
+    largest worth first, and those that the budget does not afford are left out.
+    verdict: of a check with this error. stops: no rule runs after this finding.
+    refused: it explains why the autograd engine rejects the result of backward. spreads: a wrong
+    write to memory affects the gradients of other inputs too. apart: it is no evidence against the
+    gradient at this point.
+    own_dtype: it compares the function in its own dtype, even where a float64 version of the
+    function is used elsewhere.
+    line: it concerns a gradient that a line of backward returns; that line is shown. method: the
+    method whose line is shown ("saving": the one that saves for backward; "apply": one of the
+    class's own); None: forward if a finding concerns an output alone, else backward.
+    causes: the comparison in which the cause of a finding is sought. takes_over: the cause of a
     mismatch that is this rule's fault.
-    kills: what `mutate` lets it judge: the values of a gradient, those at other inputs, or what is
-    remembered from call to call.
+    kills: the mutants that `mutate` lets it judge: wrong values of a gradient, wrong values at
+    other inputs ("elsewhere"), or state kept from call to call ("memory").
     """
 
     code: str
@@ -73,10 +74,10 @@ class RuleInfo:
 
     @property
     def module(self) -> str:
-        """The name of its page."""
+        """The name of the rule's page."""
         return f"{self.code}_{self.name}".lower().replace("-", "_")
 
     @property
     def numeric(self) -> bool:
-        """Does it rest on finite differences at the point, whose elements tell the cause?"""
+        """Whether the rule uses finite differences at the point, whose elements show the cause."""
         return self.causes in ("finite differences", "deviations")

@@ -1,2 +1,1 @@
-"""Pure functions from a Report to text. They lay out what was found; they compute nothing and write
-nowhere."""
+"""Pure functions from a Report to text: they arrange its content, without computing or writing."""

@@ -1,5 +1,5 @@
-"""The kinds of report a run can leave: each is a module of this folder with `render(report) ->
-str`, imported when it is asked for."""
+"""The kinds of report: each is a module of this folder with `render(report) -> str`, imported when
+it is needed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Render = Callable[[Report], str]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The module of gradverify.report with its name renders it; a path that ends in one of
-    `suffixes` can mean nothing else. `book`: it shows pages of rules. `file`: `--report` may ask
-    for it; what may not belongs on stdout, among other text."""
+    """A kind of report, rendered by the module of gradverify.report with its name. `suffixes`: a
+    path that ends in one of them means this kind. `book`: it shows pages of rules. `file`:
+    `--report` can write it; a kind that it cannot belongs on stdout, among other text."""
 
     name: str
     suffixes: tuple[str, ...] = ()
@@ -37,18 +37,18 @@ KINDS = (
     Kind("gitlab"),
     Kind("github", file=False),
 )
-"""In the order in which they are listed. Several kinds are JSON: `.json` alone tells none of
-them."""
+"""The kinds in the order in which they are listed. Several kinds are JSON, so `.json` alone means
+none of them."""
 
 NAMES = tuple(kind.name for kind in KINDS if kind.file)
 
 
 def renderer(name: str, book: Callable[[], Sequence[RuleInfo]] = tuple, **options: int) -> Render:
-    """The function of a kind: pure, of a report (of a run, or read from a JSON report). Raises
-    KeyError for a name that is none.
+    """Return the pure function that renders a report (of a run, or read from a JSON report) as this
+    kind. Raises KeyError for an unknown name.
 
-    `book` gives the rules (`rules.catalogue.rules`, which this floor does not know), for kinds that
-    show their pages; `options` are its module's own.
+    `book` returns the rules (`rules.catalogue.rules`, which this layer may not import), for kinds
+    that show their pages; `options`: those of the kind's module.
     """
     kind = {kind.name: kind for kind in KINDS}[name]
     render: Callable[..., str] = import_module(f"gradverify.report.{name}").render
@@ -56,7 +56,7 @@ def renderer(name: str, book: Callable[[], Sequence[RuleInfo]] = tuple, **option
 
 
 def meant_by(path: PurePath) -> str | None:
-    """The kind that a file's name alone tells; None where it tells none."""
+    """Return the kind that the name of a file means; None if it means none."""
     return next(
         (
             kind.name

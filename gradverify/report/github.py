@@ -8,7 +8,7 @@ from gradverify.report.numbers import counted
 from gradverify.report.troubles import Trouble, title, troubles
 
 MOST = 10
-"""Annotations of one kind that GitHub shows for a step."""
+"""The number of annotations of one kind that GitHub shows for a step."""
 
 LONGEST = 4000
 """Characters of a message; GitHub folds longer ones away, and the summary has everything."""
@@ -17,8 +17,8 @@ LONGEST_TITLE = 200  # GitHub's own limit is 255
 
 
 def render(report: Report) -> str:
-    """A line for each check that is to be looked at, errors first; of more than ten the first nine
-    and a sentence for the rest."""
+    """Return a line for each check with an error or warning, errors first; of more than ten, the
+    first nine and a sentence for the rest."""
     found = troubles(readable(report))
     each = {
         level: list(
@@ -28,7 +28,7 @@ def render(report: Report) -> str:
         )[::-1]
         for level in ("error", "warning")
     }
-    told = [
+    shown = [
         *each["error"],
         *(
             trouble
@@ -36,11 +36,11 @@ def render(report: Report) -> str:
             if all(trouble.check is not other.check for other in each["error"])
         ),
     ]
-    if len(told) <= MOST:
-        return "".join(map(_command, told))
-    rest = told[MOST - 1 :]
+    if len(shown) <= MOST:
+        return "".join(map(_command, shown))
+    rest = shown[MOST - 1 :]
     level = rest[0].level
-    return "".join(map(_command, told[: MOST - 1])) + (
+    return "".join(map(_command, shown[: MOST - 1])) + (
         f"::{level} title=gradverify::and {counted(len(rest), 'more check')}: see the job summary\n"
     )
 

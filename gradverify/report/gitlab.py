@@ -1,4 +1,4 @@
-"""GitLab's code quality report: what is wrong, at the line to change, in the diff of a merge
+"""GitLab's code quality report, which shows errors at the line to change, in the diff of a merge
 request."""
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ SEVERITY = {"error": "major", "warning": "minor"}
 
 
 def render(report: Report) -> str:
-    """A list; what has no line in the repository stands at its line of the spec."""
+    """Return the report, a JSON list; an entry without a line in the repository is placed at its
+    line of the spec."""
     return as_text([_issue(trouble) for trouble in troubles(readable(report))])
 
 

@@ -12,16 +12,16 @@ from gradverify.report.pages import template
 
 
 def render(report: Report) -> str:
-    """One self-contained page."""
+    """Return one self-contained page."""
     report = readable(report)
     return template("page.html.j2").render(checks=report.checks, report=report)
 
 
-HEIGHT, TALL = 260, 640  # pixels: of a pass, and of what has more to tell
+HEIGHT, TALL = 260, 640  # pixels: for a pass without findings, and for any other check
 
 
 def cell(check: CaseResult) -> str:
-    """A check that no spec describes, as HTML to be shown inside another page."""
+    """Return a check without a spec as HTML to be shown inside another page."""
     page = template("page.html.j2").render(checks=[readable(check)], report=None)
     height = HEIGHT if check.ok and not check.findings else TALL
     return (

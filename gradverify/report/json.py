@@ -20,7 +20,8 @@ NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}
 
 
 def report_schema() -> dict[str, Json]:
-    """Unknown keys are allowed: later versions may add fields."""
+    """Return the JSON Schema of reports. Unknown keys are allowed: later versions may add
+    fields."""
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
     from pydantic_core.core_schema import FloatSchema
@@ -47,6 +48,6 @@ def report_schema() -> dict[str, Json]:
 
 
 def render(report: Report) -> str:
-    """Numbers in their shortest form that reads back to the same float; ASCII, so that any pipe can
-    carry it."""
+    """Return the text of the JSON report: ASCII, with each number in the shortest form that reads
+    back as the same float."""
     return written(report)

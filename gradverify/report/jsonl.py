@@ -1,4 +1,4 @@
-"""JSON Lines: an object for each event of a run, a line each, as they happen."""
+"""JSON Lines: one line with an object for each event of a run, as it occurs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from gradverify.model.event import CheckFinished, CheckStarted, Event, RunStarte
 from gradverify.model.report import SCHEMA_VERSION, Gate, Report, Tool, as_data, judged
 from gradverify.model.result import CaseResult
 
-TOLD = ("schema_version", "tool", "started_at", "argv", "environment", "selection", "checks")
-"""Fields of the report that the other lines carry."""
+IN_OTHER_LINES = (
+    "schema_version",
+    "tool",
+    "started_at",
+    "argv",
+    "environment",
+    "selection",
+    "checks",
+)
+"""Fields of the report that are in other lines than the last."""
 
 
 def render(report: Report) -> str:
-    """The lines of a run that has ended: its checks in the order of the report."""
+    """Return the lines of a finished run, with its checks in the order of the report."""
     begun = RunStarted(
         report.started_at,
         report.argv,
@@ -34,7 +42,7 @@ def render(report: Report) -> str:
 
 
 def line(event: Event, gate: Gate, version: str) -> str:
-    """One event; nothing for the end of a run, whose line is made of its report."""
+    """Return the line of an event; empty for the end of a run, whose line is `last_line`."""
     if isinstance(event, RunStarted):
         return _started(event, version)
     if isinstance(event, CheckStarted):
@@ -45,9 +53,11 @@ def line(event: Event, gate: Gate, version: str) -> str:
 
 
 def last_line(report: Report) -> str:
-    """How the run ended: everything of the report but what the other lines have said."""
+    """Return the line for the end of a run: the fields of the report that no other line has."""
     whole = as_data(report)
-    return _line("run_finished", {name: value for name, value in whole.items() if name not in TOLD})
+    return _line(
+        "run_finished", {name: value for name, value in whole.items() if name not in IN_OTHER_LINES}
+    )
 
 
 def _started(event: RunStarted, version: str) -> str:

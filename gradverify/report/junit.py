@@ -16,16 +16,16 @@ ERRORS = {
     "GV003": "exception",
     "GV001": "exception",
 }
-"""The kinds of error; any other finding is named by its own code."""
+"""Code → the type of the error; any other finding has its code as type."""
 
 WRONG = ("FAIL", "XPASS")
-"""What a test framework calls a failure; everything else that is not as expected could not be
-judged: an error."""
+"""The words of checks that are a failure in JUnit; any other check that is not as expected could
+not be judged, and is an error."""
 
 
 def render(report: Report) -> str:
-    """What is expected to fail and does is a passed case; what is undecided and allowed to be, or
-    known, a skipped one."""
+    """Return the XML. An expected failure is a passed case; a check that is undecided and allowed
+    to be, or known, is a skipped one."""
     report = readable(report)
     cases = [(check, _outcome(check, report)) for check in report.checks]
     return template("junit.xml.j2").render(report=report, cases=cases, message=_message, kind=_type)
@@ -40,7 +40,7 @@ def _outcome(check: CaseResult, report: Report) -> str:
 
 
 def _message(check: CaseResult) -> str:
-    """The first sentence that is told."""
+    """Return the first sentence about a check."""
     worst = next(iter(check.errors), None)
     return (
         status.broken_expectation(check)

@@ -1,5 +1,5 @@
-"""Tables and their JSON: cases with their sizes, the built-in functions, what has a check, and what
-damage was let through."""
+"""Tables and their JSON: cases with their sizes, the built-in functions, the coverage by checks,
+and the results of mutation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FUNCTION_HEADERS = ("built-in", "what it computes")
 
 
 def cases_text(cases: Iterable[Case], look: Look) -> str:
-    """A table; in the plain format tab-separated lines, one a case, to be searched and cut."""
+    """Return a table; in the plain format tab-separated lines, one per case, for grep and cut."""
     return rows(
         CASE_HEADERS,
         [(case.id, _tags(case), case.settings.device, _inputs(case)) for case in cases],
@@ -56,7 +56,7 @@ def cases_json(cases: Iterable[Case]) -> str:
 
 
 def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
-    """Each function as (name, its parameters, what it computes)."""
+    """Return the table of functions, each given as (name, parameters, summary)."""
     return rows(
         FUNCTION_HEADERS,
         [(f"{name}({', '.join(parameters)})", summary) for name, parameters, summary in functions],
@@ -74,12 +74,12 @@ def functions_json(functions: Iterable[tuple[str, Sequence[str], str]]) -> str:
 
 
 def rules_text(rules: Iterable[tuple[str, str, str, str]], look: Look) -> str:
-    """Each rule as (code, name, severity, when it is found)."""
+    """Return the table of rules, each given as (code, name, severity, message)."""
     return rows(RULE_HEADERS, list(rules), look)
 
 
 def rows(headers: Sequence[str], lines: Sequence[Sequence[str]], look: Look) -> str:
-    """A table; in the plain format tab-separated lines without headers."""
+    """Return a table; in the plain format tab-separated lines without headers."""
     if look.boxes:
         return paint([_table(headers, lines, look, first="cyan")], look)
     return "".join("\t".join(map(one_line, line)).rstrip("\t") + "\n" for line in lines)
@@ -92,8 +92,8 @@ def _table(
     numbers: bool = False,
     first: str = "",
 ) -> RenderableType:
-    """In the plain format the same columns without a frame, the last one uncut. `numbers`: so are
-    all columns but the first; `first`: its style."""
+    """Return a table; in the plain format without a frame, and with the last column uncut.
+    `numbers`: all columns but the first hold numbers; `first`: the style of the first."""
     grid = columns(1 if look.boxes else 2, framed=look.boxes and not look.ascii)
     for place, header in enumerate(headers):
         grid.add_column(
@@ -145,7 +145,7 @@ def _size(tensor: TensorRecipe) -> str:
 
 
 def _shape(tensor: TensorRecipe) -> tuple[int, ...] | None:
-    """None where only a file's content could tell."""
+    """Return the shape; None if it is known only from the content of a file."""
     if tensor.shape is None and tensor.draw == "values":
         return _nesting(tensor.arguments)
     return tensor.shape
@@ -192,8 +192,8 @@ class CoveredFunction:
 
 @dataclass(frozen=True, slots=True)
 class CoverageReport:
-    """`percent` of the functions are checked; `unreadable`: files that are no Python that this
-    interpreter reads, with the reason."""
+    """The coverage: `percent` of the functions are checked. `unreadable`: files that this
+    interpreter cannot parse, with the reason."""
 
     coverage_version: int
     version: str
@@ -213,7 +213,8 @@ def coverage_report(
     version: str,
     fail_under: float,
 ) -> CoverageReport:
-    """Nothing found is NOTHING_CHECKED, a share below `fail_under` percent WRONG."""
+    """Return the report. Its exit code is NOTHING_CHECKED without functions, and WRONG for a share
+    below `fail_under` percent."""
     checked = sum(function.checked for function in functions)
     percent = 100 * checked / len(functions) if functions else None
     code = NOTHING_CHECKED if percent is None else WRONG if percent < fail_under else OK
@@ -235,7 +236,7 @@ MOST_CHECKS = 2  # ids in one cell
 
 
 def coverage_text(report: CoverageReport, look: Look) -> str:
-    """A row for each Function, those without a check first, then the count."""
+    """Return a row for each Function, those without a check first, then the count."""
     ordered = sorted(report.functions, key=lambda function: function.checked)
     table = (
         rows(
@@ -279,7 +280,7 @@ WORD = len("killed 19 of 19") + 2
 
 
 def mutation_line(check: MutatedCheck, look: Look) -> str:
-    """One check: how much of the damage that changes its gradients it finds; or why it was left
+    """Return the line of one check: the share of its mutants that it detects, or why it was left
     out."""
     name = one_line(check.name)
     if check.left_out is not None:
@@ -297,7 +298,7 @@ def mutation_line(check: MutatedCheck, look: Look) -> str:
 
 
 def mutation_text(report: MutationReport, look: Look) -> str:
-    """The tables, and the count as the last line."""
+    """Return the tables, with the count as the last line."""
     return paint(_pieces(report, look), look)
 
 
@@ -337,7 +338,7 @@ def _pieces(report: MutationReport, look: Look) -> Iterator[RenderableType]:
 
 
 def _mutation_summary(report: MutationReport) -> Text:
-    """One line, however narrow."""
+    """Return the count on one line, whatever the width."""
     head = Text("interrupted: ", style="bold red") if report.interrupted else Text()
     time = f" in {seconds(report.duration_s)}"
     if report.share is None:

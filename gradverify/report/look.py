@@ -1,4 +1,4 @@
-"""How text for a person is to look: decided once by the caller, obeyed by every view; and pages of
+"""The look of text output, decided once by the caller and used by every view; and the wrapping of
 prose."""
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MIN_WIDTH = 60
-"""Narrower, a row of five columns cannot hold its numbers uncut: the terminal wraps such lines
-itself."""
+"""The least width: in a narrower one, rows of five columns would have to cut numbers. A narrower
+terminal wraps the lines itself."""
 
 ROWS = 10
-"""Elements shown for each finding, where nobody asks for more or fewer."""
+"""The default number of elements shown for each finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ ASCII = Glyphs("+-", "/", "...", "->")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`boxes` False is the plain format: no frames, a line per check. `wrap` False leaves sentences
-    on one line, for logs: nobody knows how wide they are read. Ids, places in files, code and
-    commands to copy are never wrapped in the plain format.
+    """The look of text. `boxes` False: the plain format, without frames, one line per check. `wrap`
+    False: each sentence on one line, for logs, whose width is unknown. Ids, places in files, code
+    and commands to copy are never wrapped in the plain format.
 
-    `verbosity` is -1 (only failures and the summary), 0, 1 (rules, mode, comparisons) or 2 (also
+    `verbosity`: -1 (only failures and the summary), 0, 1 (rules, mode, comparisons) or 2 (also
     panels of expected failures). `slowest`: how many of the slowest checks are listed at the end;
     0: all.
     """
@@ -59,12 +59,12 @@ class Look:
 
 
 CODE = " " * 4
-"""What begins a line of an example."""
+"""The indentation of an example."""
 
 
 def wrapped(page: str, width: int) -> str:
-    """The page with paragraphs of at most `width` columns; examples, which are indented, stay as
-    they are, and no word is cut."""
+    """Return the page with paragraphs wrapped to `width` columns; indented examples are unchanged,
+    and no word is cut."""
     return "\n".join(_lines(page.splitlines(), width))
 
 

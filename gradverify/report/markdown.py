@@ -1,5 +1,5 @@
-"""Markdown for a job summary or a comment: the counts, what failed by how much, what was not
-judged, everything that is told of each failure."""
+"""Markdown for a job summary or a comment: the counts, the failed checks with their errors, the
+checks that were not judged, and the full text of each failure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ LIMIT = 900 * 1024
 written to it."""
 
 SPAN = re.compile(r"[^`|\n]*[^`|\n\\ ]")
-"""What can stand in a code span, in a table too, as it is."""
+"""Text that can be in a code span unescaped, also in a table."""
 
 ENTITIES = str.maketrans({mark: f"&#{ord(mark)};" for mark in "\\`*_[]<>&|~$!:@\"'#()"})
 
 
 def render(report: Report, limit: int = LIMIT) -> str:
-    """At most `limit` bytes of UTF-8: checks that would lie beyond are left out whole, and
-    counted."""
+    """Return at most `limit` bytes of UTF-8. Checks beyond the limit are left out, and counted."""
     report = readable(report)
     red = [
         (check, fenced(panel_text(check, report.argv)))
@@ -49,7 +48,7 @@ def render(report: Report, limit: int = LIMIT) -> str:
 
 
 def code(text: str) -> str:
-    """Text from outside, in one line, where nothing in it means anything: no emphasis, link,
+    """Return untrusted text as code on one line, in which nothing is Markdown: no emphasis, link,
     column, emoji or mention."""
     text = one_line(text)
     return (
@@ -62,6 +61,6 @@ def code(text: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """The same for several lines."""
+    """Return untrusted text of several lines as a code block."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}text\n{text.rstrip()}\n{fence}\n"

@@ -1,4 +1,4 @@
-"""Names and places as they are shown, and text that came from outside, made harmless."""
+"""Names and places as they are shown, and the escaping of untrusted text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gradverify.model.result import CaseResult, Entry, Finding, Frame, FunctionInfo, Index
 
 INTERPRETERS = {"triton": "Triton's interpreter"}
-"""What computed kernels in the place of a GPU, in words."""
+"""Interpreters that run kernels in place of a GPU, by their names in the report."""
 
 Part = Literal["re", "im"] | None
 
@@ -22,16 +22,16 @@ ESCAPE_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b
 CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-"""What moves a cursor, turns text around, ends a line unasked, cannot be encoded, or may not stand
+"""Characters that move the cursor, reverse text, end a line, cannot be encoded, or are not allowed
 in XML 1.0."""
 
 COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#(?:|vso|teamcity)\[)", re.MULTILINE | re.IGNORECASE)
-"""Where a command of GitHub Actions, Azure Pipelines or TeamCity begins."""
+"""The beginning of a command of GitHub Actions, Azure Pipelines or TeamCity."""
 
 
 def clean(text: str) -> str:
-    """Every character as it can be read: a control character (escape sequences are made of them)
-    written as `\\x07`; lines end in `\\n`."""
+    """Return text with every control character (as in escape sequences) written as `\\x07`, and
+    lines ended by `\\n`."""
     if text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -41,29 +41,29 @@ def clean(text: str) -> str:
 
 
 def inert(text: str) -> str:
-    """The text with every beginning of a command of a CI service written as an escape, of JSON too:
-    what checked code prints, or a file is called, must not command whoever runs this."""
+    """Return text with every beginning of a command of a CI service escaped (validly in JSON too):
+    output of checked code, or the name of a file, must not run commands of the service."""
     return COMMAND.sub(lambda found: "\\u0023" if found[1] is None else f"{found[1]}\\u003a", text)
 
 
 def uncolored(text: str) -> str:
-    """Of what a program printed for a terminal: without its escape sequences."""
+    """Return the output of a program for a terminal without its escape sequences."""
     return clean(ESCAPE_SEQUENCE.sub("", text))
 
 
 def one_line(text: str) -> str:
-    """For names and ids: nothing in them may start a new line."""
+    """Return a name or id with its line breaks escaped."""
     return clean(text).replace("\n", "\\n")
 
 
 def element(name: str, index: Index, part: Part = None) -> str:
-    """x[3,1], y0[2], z[4].real; a 0-dim tensor is its bare name."""
+    """Return the name of an element: x[3,1], y0[2], z[4].real; of a 0-dim tensor just its name."""
     place = f"[{','.join(str(i) for i in index)}]" if index else ""
     return name + place + {None: "", "re": ".real", "im": ".imag"}[part]
 
 
 def output(number: int | None, name: str | None = None) -> str:
-    """Its name; y0, y1… where it has none; `y` where a comparison is over all outputs together."""
+    """Return the name of an output; y0, y1… if it has none; `y` for all outputs together."""
     return "y" if number is None else f"y{number}" if name is None else name
 
 
@@ -76,7 +76,7 @@ def input_element(entry: Entry, name: str) -> str:
 
 
 def device_of(check: CaseResult) -> str:
-    """`cpu`; `cpu, under Triton's interpreter`."""
+    """Return the device of a check: `cpu`; `cpu, under Triton's interpreter`."""
     return check.device + (
         f", under {INTERPRETERS.get(check.interpreter, check.interpreter)}"
         if check.interpreter
@@ -85,12 +85,13 @@ def device_of(check: CaseResult) -> str:
 
 
 def title_of(found: Finding) -> str:
-    """`GV101 jacobian`."""
+    """Return the title of a finding: `GV101 jacobian`."""
     return f"{found.code} {found.name}".strip()
 
 
 def pair_of(found: Finding) -> str:
-    """`y0 / x`: the output and the input that a finding stands for, as far as it names them."""
+    """Return `y0 / x`: the output and the input that a finding is about, as far as it names
+    them."""
     parts = [output(found.output, found.output_name)] if found.output is not None else []
     return " / ".join([*parts, *([found.input] if found.input else [])])
 
@@ -107,8 +108,8 @@ LINES = frozenset(
 
 
 def readable(value: T) -> T:
-    """A report, or a part of one, with the same numbers. What is fit to be read already is not
-    copied."""
+    """Return a report, or a part of one, with all texts fit for display. Parts that are already are
+    not copied."""
     seen: T = _readable(value, "")
     return seen
 
@@ -144,16 +145,16 @@ LIBRARY = re.compile(r"(?:^|[/\\])lib(?:64)?[/\\]python\d[\d.]*t?[/\\]")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line (from 1) of a file below the repository's root, its folders separated by `/`; None:
-    the file as a whole."""
+    """A line (from 1; None: the file as a whole) of a file, given by its path from the root of the
+    repository, with `/`."""
 
     file: str
     line: int | None = None
 
 
 def in_repository(file: str | None, environment: Environment) -> str | None:
-    """A file named relative to the run's folder, from the root of the repository; None where it
-    lies elsewhere or in an installed package."""
+    """Return the path from the root of the repository of a file given relative to the run's folder;
+    None if it lies elsewhere or in an installed package."""
     if not file or posixpath.isabs(file) or package(file) or file.startswith("<"):
         return None
     path = posixpath.normpath(posixpath.join(environment.folder or "", file))
@@ -163,8 +164,8 @@ def in_repository(file: str | None, environment: Environment) -> str | None:
 def place_of(
     found: Finding | None, function: FunctionInfo, environment: Environment
 ) -> Place | None:
-    """What to change: the line of the finding, else the innermost line of the repository that
-    raised, else the function's; None: none is here."""
+    """Return the place to change: the line of the finding, else the innermost line of the
+    repository in the traceback, else that of the function; None if none is in the repository."""
     frames = [(frame.file, frame.line) for frame in reversed(found.frames)] if found else []
     candidates = (
         ([(found.file, found.line)] if found else [])
@@ -179,8 +180,8 @@ def place_of(
 
 
 def package(file: str) -> str | None:
-    """The installed package that a file belongs to, `Python` for its library; None for anybody's
-    own code."""
+    """Return the installed package that a file belongs to, `Python` for the standard library; None
+    for other code."""
     installed = PACKAGE.search(file)
     return (
         installed["name"].removesuffix(".py")
@@ -192,8 +193,8 @@ def package(file: str) -> str | None:
 
 
 def folded(frames: Sequence[Frame], own: str | None) -> Iterator[Frame | str]:
-    """The frames; in place of those of other packages a note. `own`: the file of what is checked,
-    whose package is not another one."""
+    """Yield the frames, with a note in place of those of other packages. `own`: the file of the
+    checked function, whose package is not another one."""
     for is_other, group in groupby(
         frames, lambda frame: package(frame.file) not in (None, package(own or ""))
     ):

@@ -1,5 +1,5 @@
-"""Templates of the formats that are documents; each walks over the report itself, with what the
-terminal says of it at hand."""
+"""Templates of the formats that are documents. Each reads the report itself, and can use the texts
+of the terminal views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradverify.report.terminal import canvas, line, panel, status, table, view
 
 @cache
 def template(name: str) -> Template:
-    """One of templates/: text is escaped unless it is Markdown."""
+    """Return a template of templates/. Text is escaped, except in Markdown."""
     environment = Environment(
         loader=PackageLoader("gradverify.report", "templates"),
         autoescape=not name.endswith(".md.j2"),

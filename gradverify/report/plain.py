@@ -14,11 +14,11 @@ from gradverify.report.terminal.canvas import paint, shielded
 from gradverify.report.terminal.panel import panel
 
 TEXT = Look(boxes=False, wrap=False)
-"""For text inside of other formats."""
+"""The look of text inside other formats."""
 
 
 def plain(look: Look) -> Look:
-    """The same look without frames and colour."""
+    """Return the look without frames and colour."""
     return replace(look, boxes=False, color=False)
 
 
@@ -27,7 +27,7 @@ def render(report: Report, look: Look) -> str:
 
 
 def panel_text(check: CaseResult, argv: Sequence[str] | None) -> str:
-    """Everything that is known of one check, as text inside of another format."""
+    """Return the full text about one check, for use inside another format."""
     return (
         paint(
             shielded(f"the panel of {check.name!r}", lambda: panel(check, argv, TEXT), TEXT), TEXT
@@ -36,8 +36,9 @@ def panel_text(check: CaseResult, argv: Sequence[str] | None) -> str:
     )
 
 
-def told(check: CaseResult) -> str:
-    """One check that no spec describes: its line, and its panel where there is more than a pass."""
+def check_text(check: CaseResult) -> str:
+    """Return the text about one check without a spec: its line, and its panel unless it is a plain
+    pass."""
     more = (
         "" if check.verdict == "pass" or not check.findings else panel_text(readable(check), None)
     )

@@ -1,4 +1,4 @@
-"""The command that shows one check again, under the same overrides."""
+"""The command that repeats one check, with the same overrides."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ and output are left out."""
 
 
 def again(check: CaseResult, argv: Sequence[str]) -> str:
-    """Ready to paste into a shell: `gradverify check 'specs/a.yaml::op[a=1]' --eps 1e-6`."""
+    """Return the command, ready to paste into a shell: `gradverify check 'specs/a.yaml::op[a=1]'
+    --eps 1e-6`."""
     return shlex.join(["gradverify", "check", check.id, *_overrides(argv)])
 
 

@@ -18,20 +18,20 @@ from gradverify.report.troubles import MEANS, Trouble, title, troubles
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"
-"""The conventional name of the repository's root: whoever reads the report knows where that is."""
+"""The conventional name of the repository's root, which the reader of the report resolves."""
 
 MOST_RESULTS = 25_000
-"""GitHub refuses a run with more."""
+"""GitHub rejects a run with more results."""
 
 
 def render(report: Report, book: Sequence[RuleInfo] = ()) -> str:
-    """`book`: the rules whose pages are wanted as help. Control characters are written as visible
-    escapes, so that no viewer obeys them."""
+    """Return the report as SARIF. `book`: the rules, whose pages are included as help. Control
+    characters are written as visible escapes, so that no viewer interprets them."""
     report = readable(report)
     found = troubles(report)[:MOST_RESULTS]
     rules = list(dict.fromkeys(trouble.rule for trouble in found))
     pages = {page.code: page for page in book}
-    # Runs on different ones stand beside each other instead of replacing one another
+    # Runs on different devices have different ids, so that they do not replace one another
     devices = {check.device for check in report.checks}
     run = {
         "tool": {
@@ -83,7 +83,7 @@ def _result(trouble: Trouble, rules: Sequence[str], report: Report) -> Json:
         "partialFingerprints": {"gradverify/v1": trouble.fingerprint},
         "properties": _properties(trouble, report),
     }
-    # GitHub refuses a file in which one result has no place
+    # GitHub rejects a file in which one result has no place
     place = trouble.place or Place(check.spec.path, check.spec.line)
     own = found is not None and trouble.where is not None and found.line == trouble.where.line
     result["locations"] = [
@@ -100,8 +100,8 @@ def _result(trouble: Trouble, rules: Sequence[str], report: Report) -> Json:
 
 
 def _physical(place: Place, snippet: str | None = None) -> Json:
-    """Relative to the root of the repository; a file that lies elsewhere is named as it was
-    given."""
+    """Return the physical location: relative to the root of the repository, or as given if the file
+    lies elsewhere."""
     root = {} if place.file.startswith(("/", "../")) else {"uriBaseId": ROOT}
     location: Json = {"artifactLocation": {"uri": quote(place.file, safe="/"), **root}}
     if place.line is not None and place.line >= 1:
@@ -133,17 +133,17 @@ def _properties(trouble: Trouble, report: Report) -> Json:
 
 
 def _invocation(report: Report) -> Json:
-    told = [
+    failures = [
         f"{check.id}: gradverify itself failed in {fault.during}: {fault.what}"
         for check in report.checks
         for fault in check.faults
     ]
-    told += [f"gradverify itself failed: {report.crashed}"] if report.crashed else []
-    told += ["the run was interrupted"] if report.interrupted else []
+    failures += [f"gradverify itself failed: {report.crashed}"] if report.crashed else []
+    failures += ["the run was interrupted"] if report.interrupted else []
     return {
-        "executionSuccessful": not told and report.exit_code != INTERNAL,
+        "executionSuccessful": not failures and report.exit_code != INTERNAL,
         "exitCode": report.exit_code,
         "toolExecutionNotifications": [
-            {"level": "error", "message": {"text": text}} for text in told
+            {"level": "error", "message": {"text": text}} for text in failures
         ],
     }

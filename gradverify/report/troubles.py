@@ -1,4 +1,5 @@
-"""The findings and broken expectations of a run, as build servers list them: one entry for each."""
+"""The findings and unmet expectations of a run ("troubles"), one entry each, for reports to build
+servers."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ MEANS = {
     REQUIRED: "a skipped check is not allowed here",
     OWN_FAULT: "gradverify itself failed in a check",
 }
-"""What stands in the place of a rule's code where no rule found anything."""
+"""Words used in place of a rule's code if no rule found anything, with their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`rule`: a code, or a word of MEANS; `where`: the line to change (None: it lies outside of the
-    repository), `spec`: that of the spec.
+    """One entry. `rule`: a code, or a word of MEANS; `where`: the line to change (None: outside the
+    repository); `spec`: the line of the check in its spec.
 
-    `fingerprint` stays the same as long as the rule, the function, the check and the pair do: lines
-    and numbers are no part of it.
+    `fingerprint`: depends on the rule, the function, the check and the pair, but not on lines and
+    numbers.
     """
 
     rule: str
@@ -47,8 +48,8 @@ class Trouble:
 
 
 def troubles(report: Report) -> tuple[Trouble, ...]:
-    """Of a readable report, in its order. Two that are alike in everything a fingerprint is made of
-    are told apart by their order."""
+    """Return the troubles of a readable report, in its order. Two with otherwise equal fingerprints
+    are distinguished by their order."""
     seen: Counter[str] = Counter()
     found = []
     for check in report.checks:
@@ -67,7 +68,7 @@ def troubles(report: Report) -> tuple[Trouble, ...]:
             seen[key] += 1
             where = place_of(finding, check.function, report.environment)
             spec = Place(path, check.spec.line) if path else None
-            # The spec as a whole: its line is known
+            # The place is the spec as a whole, and the line of the check is known
             if where and spec and where == Place(spec.file):
                 where = None
             digest = hashlib.sha256(f"{key}:{seen[key]}".encode()).hexdigest()[:32]
@@ -76,7 +77,7 @@ def troubles(report: Report) -> tuple[Trouble, ...]:
 
 
 def title(trouble: Trouble) -> str:
-    """`GV101 jacobian`, or the word that stands for it."""
+    """Return `GV101 jacobian`, or the word in place of a rule."""
     return title_of(trouble.finding) if trouble.finding else trouble.rule
 
 
@@ -86,13 +87,13 @@ def _of(
     if check.verdict == "not_run":
         return
     if not status.is_red(check):
-        # As expected: its warnings, and what stayed undecided, but nothing that was expected
+        # As expected: only unexpected warnings, and undecided findings
         for finding in check.findings:
             if finding.code not in check.expect and (
                 finding.severity == "warning"
                 or (check.expect == "pass" and check.verdict == "undecided")
             ):
-                yield finding.code, "warning", finding, _told(finding)
+                yield finding.code, "warning", finding, _text(finding)
         return
     broken = status.broken_expectation(check)
     if broken:
@@ -103,14 +104,14 @@ def _of(
                 finding.code,
                 "warning" if finding.known else finding.severity,
                 finding,
-                _told(finding),
+                _text(finding),
             )
     if not broken and not check.errors:
         yield REQUIRED if check.verdict == "skip" else OWN_FAULT, "error", None, check.reason or ""
 
 
-def _told(finding: Finding) -> str:
-    """Sentence, cause and hint, a line each."""
+def _text(finding: Finding) -> str:
+    """Return message, cause and hint, a line each."""
     cause = [f"cause: {finding.cause.name}: {finding.cause.detail}"] if finding.cause else []
     return "\n".join(
         [finding.message, *cause, *([f"hint: {finding.hint}"] if finding.hint else [])]

@@ -118,7 +118,7 @@ WHICH_DEVICE = (
 
 def gv118(evidence: Evidence) -> Told:
     own, device = evidence.subject.own, evidence.settings.device
-    beside = own.case.beside
+    beside = own.case.other_device
     if beside is None or torch.device(beside) == torch.device(device):
         raise NotApplicable(
             f"both devices are {beside}"

@@ -1,1 +1,1 @@
-"""Cases become events. Nothing here imports torch, except `inline` when a check runs."""
+"""Run cases and yield events. Nothing here imports torch, except `inline` when a check runs."""

@@ -1,6 +1,6 @@
-"""Which checks a change affects: by what git knows of files, by their spec, by what their functions
-import, by the files they name. Nothing of anybody's is imported; nothing is taken for unchanged
-where git does not answer, or because of the settings of whoever asks."""
+"""Find the checks that a change affects: by the files that git reports, the checks' specs, the
+modules that their functions import, and the files that they name. No user module is imported.
+No file counts as unchanged because git fails, or because of the user's git settings."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from gradverify.spec.walk import (
     specs_below,
 )
 
-# ---- What git knows of files: those that differ between two states, and those that are tracked
-LIMIT_S = 60.0  # for one question to git; a large repository answers within seconds
+# ---- Files by git: those that differ between two states, and those that are tracked
+LIMIT_S = 60.0  # seconds for one git command; in a large repository it takes a few
 
 
-# Whatever `diff.…` is set to
+# Options that override the user's `diff.…` settings
 EVERYTHING = ("--no-renames", "--no-ext-diff", "--no-relative", "--ignore-submodules=none")
-SUBMODULE = "160000"  # the mode of one
+SUBMODULE = "160000"  # git's file mode of a submodule
 
 
 class NoGit(ProblemsError):  # noqa: N818
-    """git could not answer."""
+    """Raised if a git command fails."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__([Problem(f"git cannot tell what changed: {sentence}")])
 
 
 def _top(cwd: Path) -> Path:
-    """The folder of the repository. Raises NoGit."""
-    return Path(os.fsdecode(ask(cwd, "rev-parse", "--show-toplevel")).rstrip("\n"))
+    """Return the top folder of the repository. Raises NoGit."""
+    return Path(os.fsdecode(git(cwd, "rev-parse", "--show-toplevel")).rstrip("\n"))
 
 
 def _differing(top: Path, between: str) -> dict[Path, tuple[str, str, str]]:
-    """What differs, with its mode before, its mode after, and the letter that git has for how.
-    Raises NoGit."""
-    fields = _names(ask(top, "diff", between, "--raw", "-z", *EVERYTHING, "--"))
+    """Return the paths that differ, each with its mode before, its mode after, and git's status
+    letter. Raises NoGit."""
+    fields = _names(git(top, "diff", between, "--raw", "-z", *EVERYTHING, "--"))
     about = (word.lstrip(":").split() for word in fields[::2])
     return {
         top / name: (before, after, how)
@@ -64,9 +64,9 @@ def _differing(top: Path, between: str) -> dict[Path, tuple[str, str, str]]:
 
 
 def tracked(cwd: Path, *patterns: str) -> tuple[Path, ...]:
-    """Tracked files below `cwd`, relative to it. Raises NoGit."""
+    """Return the tracked files below `cwd`, relative to it. Raises NoGit."""
     return tuple(
-        Path(name) for name in _names(ask(cwd, "ls-files", "--cached", "-z", "--", *patterns))
+        Path(name) for name in _names(git(cwd, "ls-files", "--cached", "-z", "--", *patterns))
     )
 
 
@@ -74,8 +74,8 @@ def _names(output: bytes) -> list[str]:
     return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 
-def ask(cwd: Path, *arguments: str) -> bytes:
-    """What `git …` prints. Raises NoGit."""
+def git(cwd: Path, *arguments: str) -> bytes:
+    """Run a git command and return its stdout. Raises NoGit."""
     environ = {name: value for name, value in os.environ.items() if not name.endswith("_PATHSPECS")}
     environ |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
@@ -92,20 +92,20 @@ def ask(cwd: Path, *arguments: str) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoGit(f"git {arguments[0]} did not answer: {error}") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise NoGit(said[0] if said else f"git {arguments[0]} ended with {done.returncode}")
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise NoGit(lines[0] if lines else f"git {arguments[0]} ended with {done.returncode}")
     return done.stdout
 
 
-# ---- What changed: files, by both their names where they are linked
-# Set by pre-commit where it hands over what lies between two commits
+# ---- Changed files; a symbolic link is listed by both paths
+# Set by pre-commit where it checks the changes between two commits
 PUSHED = ("PRE_COMMIT_FROM_REF", "PRE_COMMIT_TO_REF")
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """`files`: absolute path → as it is shown; `folders`: those of them that are folders (a
-    submodule), which stand for all in them; `gone`: those that are no more."""
+    """The changed files. `files`: absolute path → path as shown; `folders`: those that are folders
+    (submodules), all of whose files count as changed; `gone`: those that are deleted."""
 
     files: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
@@ -113,11 +113,11 @@ class Changes:
 
     @property
     def count(self) -> int:
-        """How many files changed: a linked one counts once."""
+        """The number of changed files; a linked one counts once."""
         return len(set(self.files.values()))
 
     def hit(self, places: Iterable[str]) -> str | None:
-        """The first of these files that changed, as it is shown."""
+        """Return the first of these files that changed, as shown; None if none did."""
         for place in places:
             found = self.files.get(place) or self.files.get(os.path.realpath(place))
             found = found or next(
@@ -134,11 +134,11 @@ class Changes:
 
 
 def of_hook(named: Iterable[str], cwd: Path, environ: Mapping[str, str]) -> Changes:
-    """The files handed to a hook, and what pre-commit may hand to nobody. Raises ProblemsError
-    where git cannot tell."""
+    """Return the changes for a hook: the files passed to it, and those that pre-commit leaves out.
+    Raises ProblemsError if git fails."""
     start, end = (environ.get(name) for name in PUSHED)
     found = _differing(_top(cwd), f"{start}...{end}" if start and end else "--cached")
-    # Deleted files, and submodules, which settings can hide
+    # pre-commit leaves out deleted files, and submodules where settings hide them
     others = (
         path for path, (*modes, status) in found.items() if status == "D" or SUBMODULE in modes
     )
@@ -146,26 +146,26 @@ def of_hook(named: Iterable[str], cwd: Path, environ: Mapping[str, str]) -> Chan
 
 
 def since(ref: str, cwd: Path) -> Changes:
-    """Everything that differs from the commit at which this branch left `ref`: in commits, staged
-    or not, untracked files too, deleted ones and both names of renamed ones. Raises ProblemsError
-    with a sentence where that cannot be told."""
+    """Return all differences from the commit at which this branch left `ref`: committed, staged or
+    not, untracked and deleted files, and both names of renamed ones. Raises ProblemsError if they
+    cannot be determined."""
     top, option = _top(cwd), f"--changed-from {ref}"
     try:
-        ask(cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        git(cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     except NoGit:
         raise ProblemsError(
             f"{option}: there is no commit {ref!r} in this repository (of a remote: git "
             "fetch first)"
         ) from None
     try:
-        base = os.fsdecode(ask(cwd, "merge-base", "--", ref, "HEAD")).strip()
+        base = os.fsdecode(git(cwd, "merge-base", "--", ref, "HEAD")).strip()
     except NoGit:
         sentence = (
             f"{option}: {ref!r} and HEAD have no commit in common here (a shallow clone? fetch "
             "more of its history)"
         )
         raise ProblemsError(sentence) from None
-    untracked = _names(ask(top, "ls-files", "--others", "--exclude-standard", "-z"))
+    untracked = _names(git(top, "ls-files", "--others", "--exclude-standard", "-z"))
     return _changes((*_differing(top, base), *(top / name for name in untracked)), cwd)
 
 
@@ -176,7 +176,7 @@ def _changes(paths: Iterable[Path], cwd: Path) -> Changes:
         files.setdefault(os.path.abspath(path), shown)  # noqa: PTH100 - links stay what they are
         files.setdefault(os.path.realpath(path), shown)
     gone = frozenset(file for file in files if not os.path.lexists(file))
-    folders = tuple(file for file in files if os.path.isdir(file))  # noqa: PTH112 - false for what can be no path
+    folders = tuple(file for file in files if os.path.isdir(file))  # noqa: PTH112 - false for an invalid path
     return Changes(files, folders, gone)
 
 
@@ -187,38 +187,44 @@ def _shown(path: Path, cwd: Path) -> str:
 
 FILE_TARGET = ".py"
 TARGET = re.compile(r".+:[A-Za-z_][\w.]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-WHOLE = 0  # in the place of a line: all checks of a spec
+WHOLE = 0  # as a line number: all checks of a spec
 
 
 def affected(changes: Changes, cwd: Path, specs: Iterable[str]) -> Mapping[tuple[str, int], str]:
-    """Why each check is affected: by its spec, as that is shown, and its line. A spec that cannot
-    be read, or names what no file can be called, may be affected by anything."""
+    """Return why each affected check is: (spec as shown, line) → reason. A spec that cannot be
+    read, or has a name that no file can have, counts as affected by any change."""
     graph, found = Graph(), dict[tuple[str, int], str]()
 
-    def why(spec: str, said: Mentions, texts: Iterable[str]) -> str | None:
+    def why(spec: str, mentioned: Mentions, texts: Iterable[str]) -> str | None:
         try:
-            return _why(spec, said, tuple(dict.fromkeys(texts)), changes, graph, cwd)
+            return _why(spec, mentioned, tuple(dict.fromkeys(texts)), changes, graph, cwd)
         except (OSError, ValueError, RuntimeError):  # a name that is too long, links in a circle
             return "names what can be no file"
 
     for spec in specs if changes.files else ():
-        said = mentions(cwd / spec)
-        if said is None:
+        mentioned = mentions(cwd / spec)
+        if mentioned is None:
             found[spec, WHOLE] = "its spec cannot be read"
-        # Most often there is nothing to tell its checks apart for
-        elif why(spec, said, chain.from_iterable(said.checks.values())):
+        # First all checks of the spec together: most often none of them is affected
+        elif why(spec, mentioned, chain.from_iterable(mentioned.checks.values())):
             found |= {
                 (spec, line): reason
-                for line, texts in said.checks.items()
-                if (reason := why(spec, said, texts))
+                for line, texts in mentioned.checks.items()
+                if (reason := why(spec, mentioned, texts))
             }
     return found
 
 
 def _why(
-    spec: str, said: Mentions, texts: tuple[str, ...], changes: Changes, graph: Graph, cwd: Path
+    spec: str,
+    mentioned: Mentions,
+    texts: tuple[str, ...],
+    changes: Changes,
+    graph: Graph,
+    cwd: Path,
 ) -> str | None:
-    """Whatever may be a function, a module or a file is taken for one."""
+    """Return why checks with these `texts` are affected; None if they are not. Every text that may
+    name a function, a module or a file is treated as such."""
     if changes.hit([str(cwd / spec)]):
         return "its spec changed"
     folder = resolved(cwd / spec).parent
@@ -243,7 +249,7 @@ def _why(
         return f"names {named}"
     project = folder_of(folder)
     folders = (
-        *(str(resolved(folder / place)) for place in said.path),
+        *(str(resolved(folder / place)) for place in mentioned.path),
         str(folder),
         *([str(project)] if project else []),
         str(cwd),
@@ -254,13 +260,13 @@ def _why(
         else _target(text, folder)
         for text in texts
     )
-    reach = graph.of(tuple(filter(None, targets)), said.imports, tuple(dict.fromkeys(folders)))
+    reach = graph.of(tuple(filter(None, targets)), mentioned.imports, tuple(dict.fromkeys(folders)))
     hit = changes.hit(sorted(reach.files)) or next(_by_name(reach, changes), None)
     if hit:
         return f"imports {hit}"
     return next(
         (
-            f"imports {Path(file).name}, and what that loads cannot be told"
+            f"imports {Path(file).name}, whose own imports cannot be determined"
             for file in sorted(reach.unread)
         ),
         None,
@@ -279,20 +285,20 @@ def _target(text: str, folder: Path) -> str | None:
 
 
 def _by_name(reach: Imported, changes: Changes) -> Iterator[str]:
-    """Changed files with the name of a module that is imported and found nowhere: the code may put
-    their folder on the path, or had it. Deleted ones with the name of any."""
+    """Yield the changed files with the name of an imported module that was not found, as the code
+    may add their folder to the path; and the deleted files with the name of any imported module."""
     for file, shown in changes.files.items():
         path = Path(file).with_suffix("").as_posix().removesuffix("/__init__")
-        asked = reach.names if file in changes.gone else reach.missing
+        modules = reach.names if file in changes.gone else reach.missing
         if file.endswith(".py") and any(
-            path.endswith(f"/{name.replace('.', '/')}") for name in asked
+            path.endswith(f"/{name.replace('.', '/')}") for name in modules
         ):
             yield shown
 
 
 def sieved(changes: Changes, cwd: Path) -> tuple[tuple[str, ...], int]:
-    """The specs with affected checks among all of the project and all changed ones; how many those
-    are."""
+    """Return the specs with affected checks, and the number of specs examined: those of the project
+    and all changed ones."""
     changed = (
         shown
         for file, shown in changes.files.items()
@@ -303,8 +309,8 @@ def sieved(changes: Changes, cwd: Path) -> tuple[tuple[str, ...], int]:
 
 
 def project_specs(cwd: Path) -> tuple[str, ...]:
-    """The specs that `check` runs without paths; where the project names no `paths`, all that git
-    tracks below `cwd` as well."""
+    """Return the specs that `check` runs without paths; if the project sets no `paths`, also all
+    specs that git tracks below `cwd`."""
     listed = _listed(cwd)
     if listed is not None:
         return _relative((file for place in listed for file in _members(place)), cwd)
@@ -315,8 +321,8 @@ def project_specs(cwd: Path) -> tuple[str, ...]:
 
 
 def _listed(cwd: Path) -> list[Path] | None:
-    """`paths` of the project's `[tool.gradverify]`; none where it has none, or is no TOML, which
-    whoever reads it whole will say."""
+    """Return `paths` of the project's `[tool.gradverify]`; None if there are none, or the file is
+    invalid, which is reported where it is read in full."""
     folder = folder_of(cwd)
     if folder is None:
         return None

@@ -1,4 +1,4 @@
-"""The processes that a worker started, by what /proc says; none where there is no /proc."""
+"""The processes that a worker started, as listed in /proc; none on a platform without /proc."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROC = Path("/proc")
-# States of a process that has ended, and that nobody has asked for
+# States of a process that has ended but was not waited for
 DEAD = ("Z", "X")
-# So many of these count as one: they hold a number and nothing else
+# Dead processes that count as one running process: they hold a process number and nothing else
 DEAD_COUNT = 16
 STOPS_WITHIN = 5.0  # seconds for all processes of a family to be found
-# Of Linux's prctl: whoever loses its parent below this process becomes its child
+# PR_SET_CHILD_SUBREAPER of Linux's prctl: orphaned descendants become children of this process
 SUBREAPER = 36
 
 
 class _Process(NamedTuple):
-    """As /proc/PID/stat has it behind the name in parentheses, which may hold blanks."""
+    """The fields of /proc/PID/stat after the name in parentheses, which may contain blanks."""
 
     state: str
     parent: int
@@ -32,7 +32,7 @@ class _Process(NamedTuple):
 
 
 def family(pid: int, known: Mapping[int, _Process] | None = None) -> frozenset[int]:
-    """Its descendants, and those of its session that have lost their parents."""
+    """Return the descendants of a process, and the orphans of its session."""
     known = _known() if known is None else known
     found = {child for child, process in known.items() if process.session == pid}
     while True:
@@ -44,7 +44,7 @@ def family(pid: int, known: Mapping[int, _Process] | None = None) -> frozenset[i
 
 
 def sizes(pids: Iterable[int]) -> dict[int, int]:
-    """How many processes each of these has started that still run."""
+    """Return, for each of `pids`, how many of the processes that it started still run."""
     known, found = _known(), {}
     for pid in pids:
         states = [known[each].state in DEAD for each in family(pid, known)]
@@ -53,14 +53,14 @@ def sizes(pids: Iterable[int]) -> dict[int, int]:
 
 
 def end_family(pid: int, *, alive: bool) -> None:
-    """Kills what a process started, and the process itself if it is `alive`.
+    """Kill the processes that a process started, and the process itself if it is `alive`.
 
-    All are stopped before the first is killed, whole groups at once: none forks, or loses its
-    parent, while the others are looked for. A group that others belong to as well is left alone,
-    and its members are ended one by one.
+    All are stopped before the first is killed, whole groups at once, so that none forks or loses
+    its parent during the search. A group that other processes belong to as well is not signalled;
+    its members are killed one by one.
     """
     stopped = {pid} if alive else set[int]()
-    groups = set(stopped)  # a worker leads a group of its own
+    groups = set(stopped)  # a worker leads its own group
     _send(stopped, groups, signal.SIGSTOP)
     until = time.monotonic() + STOPS_WITHIN
     while time.monotonic() < until:
@@ -71,7 +71,7 @@ def end_family(pid: int, *, alive: bool) -> None:
         if not fresh:
             break
         others = {known[each].group for each in running - members}
-        # A worker that has just begun is still of ours
+        # A worker that has just begun is still in our group, which is not signalled
         groups |= {known[each].group for each in fresh} - others - {0, 1, os.getpgrp()}
         _send(fresh, groups, signal.SIGSTOP)
         stopped |= fresh
@@ -79,29 +79,28 @@ def end_family(pid: int, *, alive: bool) -> None:
 
 
 def end_with_caller() -> None:
-    """This process leaves its caller's session, so that what kills all of that together leaves it
-    to kill, when it ends, whatever it started."""
+    """Move this process into its own session, and have it kill the processes that it started when
+    it ends: a signal to the caller's whole session does not reach it before."""
     with contextlib.suppress(OSError):
         os.setsid()
     own = os.getpid()
 
     def end() -> None:
-        if os.getpid() == own:  # and no child that was forked from it
+        if os.getpid() == own:  # not in a forked child
             end_family(own, alive=False)
 
     atexit.register(end)
 
 
 def adopt_orphans() -> None:
-    """Linux: what processes below this one leave behind when they end becomes this one's own child,
-    and not the system's."""
+    """On Linux, make orphaned descendants children of this process instead of the system's init."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans(server: int, workers: Collection[int]) -> None:
-    """Kills what workers that have ended left to the process that they were forked from: of its
-    children in other sessions, all but `workers`."""
+    """Kill the processes that ended workers left to `server`, which they were forked from: all its
+    children in other sessions but `workers`."""
     known = _known()
     own = known[server].session if server in known else None
     for pid, process in known.items():

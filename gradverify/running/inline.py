@@ -1,5 +1,5 @@
-"""Checks in this process: what a case needs of the machine, and why it cannot run here; then torch
-is imported, what is printed is kept for the report, and what would end the process raises."""
+"""Run checks in this process: decide whether the machine has what a case needs, import torch,
+capture the output for the report, and raise instead of ending the process."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ MODULE = "module:"
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What there is to compute on; `cuda` are the names of the CUDA devices, `reduced` the switches
-    of fewer bits that are on there."""
+    """The devices of the machine. `cuda`: the names of the CUDA devices; `threads`: of torch on the
+    CPU; `reduced`: the switches for reduced precision that are on."""
 
     cuda: tuple[str, ...]
     threads: int
@@ -40,7 +40,7 @@ class Devices:
 
 
 def skipped(case: Case, machine: Devices | None) -> CaseResult | None:
-    """The result of a case that is not to run here, with the reason; None where it can run."""
+    """Return the result, with its reason, of a case that cannot run here; None if it can."""
     if case.skip is not None:
         return without_running(case, "skip", case.skip)
     for requirement in case.requires:
@@ -52,7 +52,7 @@ def skipped(case: Case, machine: Devices | None) -> CaseResult | None:
 
 
 def cuda_of(case: Case) -> frozenset[str]:
-    """The CUDA devices that it runs on, each by its number."""
+    """Return the CUDA devices that a case runs on, each with its number ("cuda:0")."""
     return frozenset(
         "cuda:0" if device == "cuda" else device
         for device in _devices(case)
@@ -73,12 +73,12 @@ def _missing_device(case: Case, machine: Devices) -> str | None:
         if machine.cuda
         else "no CUDA device"
     )
-    return f"{seen}, and no comparison with {case.beside}" if case.beside else seen
+    return f"{seen}, and no comparison with {case.other_device}" if case.other_device else seen
 
 
 def _devices(case: Case) -> Iterator[str]:
     yield case.settings.device
-    yield from () if case.beside is None else (case.beside,)
+    yield from () if case.other_device is None else (case.other_device,)
     yield from (requirement for requirement in case.requires if not requirement.startswith(MODULE))
     yield from (
         recipe.device
@@ -89,7 +89,8 @@ def _devices(case: Case) -> Iterator[str]:
 
 
 def placed(case: Case, machine: Devices | None) -> Case:
-    """`device: auto`, of the check or of an input, is the first CUDA device where there is one."""
+    """Return the case with every `device: auto` replaced: by the first CUDA device if there is one,
+    else by the CPU."""
     if "auto" not in set(_devices(case)):
         return case
     found = "cuda" if machine and machine.cuda else "cpu"
@@ -101,7 +102,7 @@ def placed(case: Case, machine: Devices | None) -> Case:
         settings=settings,
         inputs=tuple(_moved(argument, found) for argument in case.inputs),
         keywords=tuple(_moved(argument, found) for argument in case.keywords),
-        beside=found if case.beside == "auto" else case.beside,
+        other_device=found if case.other_device == "auto" else case.other_device,
     )
 
 
@@ -116,8 +117,8 @@ def _moved(argument: InputRecipe, device: str) -> InputRecipe:
 
 
 def installed(name: str, search: Search) -> bool:
-    """Could the module be imported while the case runs, by what lies in its folders and in the
-    interpreter's?"""
+    """Return whether a module can be found in the import folders of the case or on `sys.path`.
+    Nothing is imported."""
     places, parts = [*search.path, search.folder, str(Path.cwd()), *sys.path], name.split(".")
     if parts[0] in sys.builtin_module_names:
         return len(parts) == 1
@@ -129,18 +130,18 @@ def installed(name: str, search: Search) -> bool:
     return True
 
 
-ENDS = ("_exit", "execv", "execve")  # through the last two go all of the kind
+ENDS = ("_exit", "execv", "execve")  # the other exec functions call the last two
 
 
 class ProcessExit(BaseException):
-    """The user's code called os._exit, or replaces the process: with status 0 the whole run would
-    have ended as if all had passed."""
+    """Raised where the user's code calls os._exit or replaces the process: with status 0 the whole
+    run would otherwise end as if all checks had passed."""
 
 
 @contextmanager
 def staying() -> Iterator[None]:
-    """What ends this process raises ProcessExit in it and while this lasts; in a child of fork, and
-    afterwards, it is itself."""
+    """Make the functions in ENDS raise ProcessExit inside, in this process; in a forked child, and
+    afterwards, they work as usual."""
     originals = {name: getattr(os, name) for name in ENDS if hasattr(os, name)}
     here = os.getpid()
     lasting = True
@@ -150,7 +151,7 @@ def staying() -> Iterator[None]:
             if lasting and os.getpid() == here:
                 raise ProcessExit(f"os.{name}({_shown(given[0]) if given else ''})")
             originals[name](*given)
-            raise AssertionError(name)  # it does not return
+            raise AssertionError(name)  # the original does not return
 
         return stay
 
@@ -170,8 +171,8 @@ def _shown(argument: Any) -> Any:
 
 @contextmanager
 def stack_on_crash(stderr: int) -> Iterator[None]:
-    """A segmentation fault writes the Python stack to this descriptor, unless somebody else looks
-    after that already."""
+    """Have faulthandler write the Python stack to this descriptor in a crash, unless it is enabled
+    already."""
     if faulthandler.is_enabled():
         yield
         return
@@ -186,7 +187,7 @@ STDOUT, STDERR = 1, 2  # the descriptors that native code writes to
 
 
 def devices() -> Devices:
-    """Asks torch. Imports it."""
+    """Return the devices that torch finds. Imports torch."""
     from gradverify.subject.fewer_bits import in_fewer_bits
     from gradverify.subject.machine import cuda_devices, threads
 
@@ -204,13 +205,13 @@ def run_case(
     into: Path | None = None,
     own_process: bool = False,
 ) -> CaseResult:
-    """Prepares and verifies one case. Only Ctrl-C raises. `planned` and `so_far` as in `verify`.
+    """Prepare and verify one case, and return its result. Only Ctrl-C raises.
 
-    `prepared` is called once everything is imported and made; `changed`: what the modules of the
-    check did to the process that imported them.
-    `into`: the file for what is printed, which another process reads if this one ends.
-    `own_process`: this one ends with the check, and began as `machine.imports` has it; in any other
-    one, torch's and NumPy's settings and random generators are put back, and nothing else.
+    `planned` and `so_far`: as in `verify`. `prepared` is called once everything is imported and the
+    inputs are made. `changed`: changes that the modules of the check made to this process when they
+    were imported. `into`: the file for the output, which another process reads if this one ends.
+    `own_process`: this process ends with the check, and was set up by `machine.imports`; otherwise
+    torch's and NumPy's settings and random generators are restored, and nothing else.
     """
     from gradverify.subject.find import importable
     from gradverify.subject.instruments import replaced
@@ -248,8 +249,8 @@ def run_case(
 
 @contextmanager
 def _called_here(case: Case, printed: _Printed) -> Iterator[None]:
-    """Inside, the function of a case is called in this process, which is left as it was. Raises
-    UserCodeError for whatever the user's code raises."""
+    """Prepare this process for calls of a case's function inside, and restore it afterwards. An
+    exception of the user's code is raised as UserCodeError."""
     from gradverify.subject.failure import is_users, unnamed
     from gradverify.subject.find import importable
     from gradverify.subject.machine import undisturbed
@@ -265,10 +266,10 @@ def _called_here(case: Case, printed: _Printed) -> Iterator[None]:
 
 
 def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseResult:
-    """Prepares one case and measures one element: names of the input's and the output's, or the
-    worst. What the user's code raises is a result.
+    """Prepare one case and measure one element: the one with these names of input and output
+    elements, or the worst. An exception of the user's code gives an error result.
 
-    Raises ProblemsError where there is no such element.
+    Raises ProblemsError if there is no such element.
     """
     from gradverify.element.explain import Asked, explain
     from gradverify.subject.machine import compute_on_one_thread
@@ -287,8 +288,8 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
 
 
 def mutated(cases: Sequence[Case], began: Callable[[Case], None]) -> Iterator[MutatedCheck]:
-    """Each case under all damage that can be done to it, as it ends; `began` is told before it
-    begins. Imports torch."""
+    """Yield the result of each case with every applicable mutation of its backward, as it ends;
+    `began` is called before a case begins. Imports torch."""
     machine = devices() if any(case.skip is None for case in cases) else None
     for case in cases:
         if (skip := skipped(case, machine)) is not None:
@@ -301,7 +302,8 @@ def mutated(cases: Sequence[Case], began: Callable[[Case], None]) -> Iterator[Mu
 
 
 def mutate_case(case: Case) -> MutatedCheck:
-    """What the user's code raises leaves the case out; only a fault of gradverify itself raises."""
+    """Return the result of one case with every applicable mutation. A case whose own code raises is
+    left out; only a fault of gradverify itself raises."""
     from gradverify.mutation.mutate import mutate
 
     started = time.perf_counter()
@@ -317,27 +319,27 @@ def mutate_case(case: Case) -> MutatedCheck:
 
 @dataclass(slots=True)
 class _Printed:
-    """The end of what was written to stdout and stderr, complete once the capture has ended.
-    `file`: as much of it as is kept, until then."""
+    """Captured output: `text` is the end of it, set once the capture has ended; `file` holds it
+    until then."""
 
     file: io.FileIO
     text: str | None = None
 
     @contextmanager
     def only_if_raised(self) -> Iterator[None]:
-        """What is printed inside is taken out again, unless something is raised."""
+        """Remove the output printed inside, unless an exception is raised."""
         _flush_native()
-        before = self.file.tell()  # of the descriptors 1 and 2 as well
+        before = self.file.tell()  # the position that descriptors 1 and 2 share
         yield
         _flush_native()
         self.file.truncate(min(before, os.fstat(self.file.fileno()).st_size))
-        # A file without a name has no mode that always writes there
+        # A file without a name cannot be opened for appending
         self.file.seek(0, os.SEEK_END)
 
 
 class _Sink(io.RawIOBase):
-    """Writes to a file while a check runs, nowhere afterwards: a logger or thread of the user's may
-    keep it for longer."""
+    """A stream that writes to a file while a check runs, and discards afterwards: a logger or
+    thread of the user may keep the stream for longer."""
 
     def __init__(self, file: io.FileIO) -> None:
         self.file: io.FileIO | None = file
@@ -346,7 +348,7 @@ class _Sink(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        return STDOUT  # which leads to the same file as long as the check runs
+        return STDOUT  # redirected to the same file while the check runs
 
     def write(self, data: Any) -> int:
         if self.file is not None:
@@ -358,10 +360,10 @@ class _Sink(io.RawIOBase):
 
 @contextmanager
 def captured(into: Path | None = None) -> Iterator[_Printed]:
-    """Nothing that a check prints reaches stdout, which may carry a format, or mixes with the
-    progress on stderr; native writes included.
+    """Capture the output of a check, native writes included: stdout may carry a report, and stderr
+    the progress display.
 
-    `into`: the file that holds it meanwhile, in place of one without a name.
+    `into`: the file for the output, instead of one without a name.
     """
     _flush_native()
     with opened(into) as file:
@@ -387,12 +389,12 @@ def captured(into: Path | None = None) -> Iterator[_Printed]:
 
 
 def _flush_native() -> None:
-    """What C code printed may still be in libc's buffer, and Python's own streams buffer too: later
-    they would reach the real stdout."""
+    """Flush libc's buffers and Python's streams, whose contents would otherwise be written later,
+    to another destination."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        # Closed, detached, or replaced by something that is no stream
+        # Closed, detached, or replaced by an object that is no stream
         with suppress(Exception):
             stream.flush()  # type: ignore[union-attr]
-    # A platform whose C library cannot be named so
+    # Platforms where the C library cannot be opened by None
     with suppress(OSError, TypeError, AttributeError):
         ctypes.CDLL(None).fflush(None)

@@ -1,4 +1,5 @@
-"""The result of a case whose process ended, or was ended, before it had one: GV004 and GV005."""
+"""Results of cases that did not run, or whose process ended or was killed without a result (GV004,
+GV005), and of those that cannot be judged after the run."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from gradverify.model.result import CaseResult, Finding, Frame, FunctionInfo, Ve
 from gradverify.report.numbers import limit as limit_of
 from gradverify.running.supervisor import MOST, Lost
 
-# ---- The result of a case that was not run, or of which nothing came back
+# ---- The result of a case that was not run, or that returned no valid result
 GARBLED = (
     "code that ran there replaced what results go through, or writes to file descriptors that are "
     "not its own"
@@ -28,7 +29,8 @@ GARBLED = (
 def without_running(
     case: Case, verdict: Verdict, reason: str, missing: str | None = None
 ) -> CaseResult:
-    """`missing`: the kind of device that is not there."""
+    """Return the result of a case that was not run. `missing`: the kind of device that the machine
+    lacks."""
     settings = case.settings
     return CaseResult(
         case.id,
@@ -47,13 +49,13 @@ def without_running(
 
 
 def faulty(case: Case, error: BaseException) -> CaseResult:
-    """Of a case that an exception of gradverify's own ended."""
+    """Return the result of a case that ended with an internal error of gradverify."""
     return of_fault(without_running(case, "error", ""), fault_of(error, "the check"))
 
 
 def encoded(case: Case, result: CaseResult) -> Json:
-    """A result as plain data. What cannot be encoded, or read again, is a fault of ours that costs
-    this check only."""
+    """Return a result as plain data. A result that cannot be encoded, or read again, is an internal
+    error of this check only."""
     try:
         data = to_json(result)
         _read(data)
@@ -63,8 +65,8 @@ def encoded(case: Case, result: CaseResult) -> Json:
 
 
 def decoded(case: Case, data: Json) -> CaseResult:
-    """The inverse of `encoded`. What is no result of this case was written by what ran in its
-    process."""
+    """Return the result that `encoded` made. Data that is no result of this case was written by
+    checked code, and gives GV004."""
     try:
         result = _read(data)
     except Exception:
@@ -75,8 +77,8 @@ def decoded(case: Case, data: Json) -> CaseResult:
 
 
 def _read(data: Json) -> CaseResult:
-    """Raises ValueError where anything had to be converted, as True into 1; a whole number may
-    stand for a float."""
+    """Read a result. Raises ValueError if a value has another type than declared, as True for 1; an
+    int is accepted for a float."""
     result = from_json(CaseResult, data)
     sent, read = (repr(loads(dumps(each), parse_int=float)) for each in (data, to_json(result)))
     if sent != read:
@@ -91,10 +93,10 @@ def _garbled(case: Case, what: str) -> CaseResult:
     return replace(without_running(case, "error", finding.message), findings=(finding,))
 
 
-# ---- The result of a case whose process ended, or was ended, before it had one: GV004 and GV005
+# ---- The result of a case whose process ended, or was killed, without a result: GV004 and GV005
 _LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _PACKAGE = f"{Path(__file__).resolve().parent.parent}/"
-_BUILTINS = f"{_PACKAGE}functions/"  # what a spec may name is checked like anybody's code
+_BUILTINS = f"{_PACKAGE}functions/"  # checked like user code where a spec names it
 _STANDARD = f"{Path(linecache.__file__).parent}/"
 FRAMES = 8
 OUT_OF_MEMORY = "the system ends a process so where memory runs out"
@@ -113,8 +115,8 @@ SIGNAL_HINTS = {
 
 
 def of_lost(case: Case, lost: Lost, found: Json = None) -> CaseResult:
-    """Verdict error, whatever status its process ended with; but a failure that it had `found`
-    before is one."""
+    """Return the result of a lost case: verdict error, whatever the exit status, or the failure
+    that the check had `found` before."""
     finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
     finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
     before = without_running(case, "error", finding.message)
@@ -189,7 +191,7 @@ def _name(number: int) -> str:
 
 
 def _of_thread(stack: str) -> str:
-    """The part of the thread that ran."""
+    """Return the part of a stack that belongs to the running thread."""
     threads = re.split(r"\n(?=(?:Current )?[Tt]hread 0x)", stack)
     return next(
         (
@@ -202,8 +204,8 @@ def _of_thread(stack: str) -> str:
 
 
 def _frames(stack: str) -> Iterator[Frame]:
-    """The user's frames of the thread that ran, innermost last, of a stack as faulthandler writes
-    it (innermost first)."""
+    """Yield the user's frames of the running thread, innermost last, from a stack as faulthandler
+    writes it (innermost first)."""
     found = [match for match in _LINE.finditer(_of_thread(stack)) if not _is_ours(match["file"])]
     for match in reversed(found[:FRAMES]):
         line = int(match["line"])
@@ -228,7 +230,7 @@ def _is_ours(file: str) -> bool:
 
 # ---- Results that the measurement itself makes undecided: the check replaced what gradients are
 # measured with, or memory ran short
-# Of Python, NumPy and torch, as they say it
+# Messages of Python, NumPy and torch where memory runs out
 NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory|CUDA out of memory")
 SMALLER = (
     "check a smaller input, run fewer checks at a time (`-j`), or see what else holds memory there "
@@ -239,10 +241,13 @@ SMALLER = (
 def undecided(
     result: CaseResult, replaced: tuple[str, ...], before: tuple[str, ...] = ()
 ) -> CaseResult:
-    """The result of a check at whose end something of `subject.instruments` was `replaced`: nothing
-    of what passed or failed it can be said, and what went wrong within our own code is no fault of
-    ours. What the function's own code raised stands. `before`: what was replaced already when the
-    check began."""
+    """Return the result, made undecided if functions of `subject.instruments` were `replaced` at
+    the end of the check.
+
+    Neither a pass nor a failure is reliable then, and an internal error is no fault of gradverify.
+    An error that the function's own code raised is kept. `before`: the functions that were replaced
+    already when the check began.
+    """
     if not replaced or result.verdict in ("skip", "not_run", "undecided"):
         return result
     found = replaced[0]
@@ -270,8 +275,8 @@ def undecided(
 
 
 def short_of_memory(result: CaseResult) -> CaseResult:
-    """Where there was too little memory for our own computing the check could not be judged, and
-    nothing is at fault. What the user's code raised for want of memory gets a hint."""
+    """Return the result, adapted to a shortage of memory: where gradverify's own computing ran out,
+    it becomes GV008 without a fault; errors of the user's code get a hint."""
     if any(NO_MEMORY.search(fault.what) for fault in result.faults):
         finding = Finding(
             "GV008",

@@ -1,5 +1,5 @@
-"""`--lf`: which checks were not as expected last time, kept from run to run in a folder of the
-project; once lost, none is remembered."""
+"""`--lf`: remember which checks were not as expected in the last run, in a folder of the
+project."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ OWN_FILES = {
 
 
 class Memory(NamedTuple):
-    """`root` holds the memory; ids are of specs relative to `cwd`, in the memory relative to
-    `root`. Both are absolute."""
+    """The memory in the folder `root`. Ids name specs relative to `cwd`, keys relative to `root`;
+    both folders are absolute."""
 
     root: Path
     cwd: Path
 
     def key(self, id: str) -> str:
-        """The same for one check, from whichever folder it is run."""
+        """Return the key of a check, which does not depend on the current folder."""
         path, colons, name = id.partition("::")
         return _relative(self.cwd / path, self.root) + colons + name
 
     def read(self) -> frozenset[str]:
-        """The keys remembered; none where the file is missing, damaged, or of another version of
-        this format."""
+        """Return the remembered keys; none if the file is missing, damaged, or of another format
+        version."""
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             data = json.loads((self.root / FOLDER / FILE).read_text(encoding="utf-8"))
             if data["version"] == VERSION:
@@ -55,15 +55,15 @@ def _relative(path: Path, root: Path) -> str:
 
 
 def memory_at(cwd: Path) -> Memory:
-    """Of the nearest folder, at or above `cwd`, that holds a pyproject.toml or is a repository;
-    else `cwd` itself."""
+    """Return the memory of the nearest folder, at or above `cwd`, that holds a pyproject.toml or is
+    a repository; else of `cwd` itself."""
     cwd = cwd.resolve()
     return Memory(nearest_with(cwd, "pyproject.toml", REPOSITORY) or cwd, cwd)
 
 
 def recall(memory: Memory, files: Iterable[Path], ids: Iterable[str]) -> frozenset[str]:
-    """The keys remembered, but for checks that are gone. `files`: the specs that were read, `ids`:
-    of all checks in them, also of those that are not to run."""
+    """Return the remembered keys without those of checks that no longer exist. `files`: the specs
+    that were read; `ids`: of all checks in them, selected or not."""
     specs, keys = {memory.key(file.as_posix()) for file in files}, set(map(memory.key, ids))
     return frozenset(
         key for key in memory.read() if key in keys or key.partition("::")[0] not in specs
@@ -77,9 +77,9 @@ def remember(
     results: Sequence[CaseResult],
     cases: Sequence[Case],
 ) -> None:
-    """Takes the results of a run of `cases`, or of a part of them, into the memory. What was not
-    run, or skipped because this machine lacks something, stays what it was. Writes nothing where
-    nothing changes, nor where nothing can be written."""
+    """Update the memory with the results of a run of `cases`, or of a part of them. Checks that
+    were not run, or skipped because this machine lacks something, keep their state. Writes nothing
+    if nothing changes; a failure to write is ignored."""
     left_out = {case.id for case in cases if case.skip is not None}
     failed = {
         memory.key(result.id)

@@ -1,5 +1,5 @@
-"""What workers need, imported once in the process that they are forked from: torch and gradverify
-itself, never a user's module."""
+"""Import torch and gradverify once, in the process that workers are forked from; never a user's
+module."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gradverify.model.case import Case
 from gradverify.model.codec import reader
 from gradverify.model.result import CaseResult
 from gradverify.running.family import adopt_orphans, end_with_caller
+from gradverify.running.sending import leave
 from gradverify.running.server import lacking
-from gradverify.running.words import leave
 
-# What torch imports in the first backward (sympy among it, 0.8 s of CPU), forward-mode derivative
-# and draw: once here, not once in every worker.
+# Modules that torch imports in the first backward (sympy among them, 0.8 s of CPU), forward-mode
+# derivative and random draw: imported once here, not in every worker
 IN_THE_FIRST = (
     "torch.fx.experimental.symbolic_shapes",
     "torch._decomp.decompositions_for_jvp",
@@ -26,13 +26,13 @@ IN_THE_FIRST = (
     "numpy.ma",
 )
 
-# What 1,900 modules make stays: looking through it for garbage takes 0.5 of 3.6 s of CPU, and finds
-# next to nothing
+# Objects of 1,900 modules stay alive: collecting garbage among them takes 0.5 of 3.6 s of CPU and
+# frees next to nothing
 gc.disable()
 end_with_caller()  # a supervisor that is killed cannot end its workers
 try:
     with warnings.catch_warnings():
-        # Those of torch's own modules, which PYTHONWARNINGS=error would make errors of
+        # PYTHONWARNINGS=error would turn warnings of torch's own modules into errors
         warnings.simplefilter("ignore")
         import gradverify.rules
         import gradverify.running.inline
@@ -53,10 +53,10 @@ try:
 except BaseException as error:
     if lacking(error) is None:
         raise
-    leave(1)  # the supervisor says what is short
+    leave(1)  # the supervisor reports which resource is short
 adopt_orphans()  # of workers that crash: the supervisor ends them
-# Theirs, said where such a one ends
+# The warning that forkserver emits when an adopted orphan ends
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
-# What is here stays: collections in the workers pass it by, and its memory stays shared with them
+# Collections in the workers skip the objects made so far, whose memory stays shared
 gc.freeze()
 gc.enable()

@@ -1,13 +1,14 @@
-"""Cases → events → reports: who runs them (this process itself, or worker processes that are
-supervised), skips, order, `--maxfail`, interrupts; and runs for a caller that they must not touch.
+"""Cases → events → reports: run cases in this process or in supervised workers, with skips, order,
+`--maxfail` and interrupts; and run them for a Python caller whose process must not be affected.
 Knows nothing of gradients.
 
-Of such a caller signals, threads, `sys.path`, torch and the main module stay its own. A host
-process does what `gradverify check` does without its output: it supervises workers and
-imports neither torch nor anybody's code. It ends with its caller. Any thread may call, inside of an
-event loop too. With an executor (a pool of processes or threads, Dask's, mpi4py's, Ray's) each
-check has a host of its own, wherever it runs: one that ends its process, or never ends, costs
-itself only; so does a future that is cancelled, lost with its machine, or cannot be submitted.
+For such a caller a host process does what `gradverify check` does, without its output: it
+supervises workers and imports neither torch nor the user's code. The caller's signals, threads,
+`sys.path`, torch and main module are not touched. The host ends with its caller. Any thread may
+call, also inside an event loop. With an executor (a pool of processes or threads, or one of Dask,
+mpi4py or Ray) each check has a host of its own where the executor runs it: a check that ends its
+process, or never ends, fails alone, as does a future that is cancelled, lost with its machine, or
+cannot be submitted.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ CheckEvent = CheckStarted | CheckFinished
 
 @dataclass
 class Here:
-    """This process, one case after the other: for debuggers."""
+    """A crew that runs cases in this process, one after the other: for debuggers."""
 
     planned: Planned | None = None
 
@@ -76,8 +77,8 @@ class Here:
         return devices()
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
-        """Whatever comes of a check, the others run. Raises Interrupted where Ctrl-C came, even if
-        the checked code swallowed it."""
+        """Run the cases; an exception in one does not end the others. Raises Interrupted at Ctrl-C,
+        even if the checked code swallowed it."""
         for case in cases:
             yield CheckStarted(case.id, case.name)
             with interruptible():
@@ -95,9 +96,9 @@ class Here:
 
 @dataclass
 class Workers:
-    """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`:
-    seconds for every case, in place of its own. `signals`: those that the caller handles; None:
-    this one handles them."""
+    """A crew of `jobs` worker processes, each with one case at a time and its share of the threads.
+    `timeout`: seconds for every case, in place of the case's own. `signals`: the caller's handlers;
+    None: this object installs its own."""
 
     jobs: int = 1
     timeout: float | None = None
@@ -110,27 +111,25 @@ class Workers:
         return from_json(Devices, self.supervisor().hello())
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
-        # When a task began, and what it found so far
+        # By place: when the task began, and its findings so far
         begun, found = dict[int, float](), dict[int, Json]()
-        for happening in self.supervisor().run(list(map(self._task, range(len(cases)), cases))):
-            place = happening.task.place
+        for event in self.supervisor().run(list(map(self._task, range(len(cases)), cases))):
+            place = event.task.place
             case = cases[place]
-            if isinstance(happening, Lost):
+            if isinstance(event, Lost):
                 took = time.perf_counter() - begun[place]
-                yield CheckFinished(
-                    replace(of_lost(case, happening, found.get(place)), seconds=took)
-                )
-            elif happening.kind == BEGAN:
+                yield CheckFinished(replace(of_lost(case, event, found.get(place)), seconds=took))
+            elif event.kind == BEGAN:
                 if place not in begun:
                     yield CheckStarted(case.id, case.name)
                 begun[place] = time.perf_counter()
-            elif happening.kind == "result":
-                yield CheckFinished(decoded(case, happening.payload))
-            elif happening.kind == "found":
-                found[place] = happening.payload
-            elif self.planned is not None and happening.kind == "plan":
-                with suppress(ValueError):  # written by what ran there
-                    self.planned(replace(from_json(Plan, happening.payload), check=case.name))
+            elif event.kind == "result":
+                yield CheckFinished(decoded(case, event.payload))
+            elif event.kind == "found":
+                found[place] = event.payload
+            elif self.planned is not None and event.kind == "plan":
+                with suppress(ValueError):  # written by checked code
+                    self.planned(replace(from_json(Plan, event.payload), check=case.name))
 
     def close(self) -> None:
         self._supervisor = None
@@ -148,8 +147,8 @@ class Workers:
             setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads)
 
             def hire() -> Worker:
-                """With the folder, environment and path of this process as they are now. Where the
-                process that it is forked from has ended, there is a new one."""
+                """Start a worker with the current folder, environment and path of this process, and
+                a new server if the old one has ended."""
                 begin()
                 return Worker(context, serve, setup, Path(folder))
 
@@ -158,7 +157,7 @@ class Workers:
         return self._supervisor
 
     def _task(self, place: int, case: Case) -> Task:
-        # Also for the check itself, which stops before it is ended
+        # The check itself uses the timeout too: it stops before it would be killed
         if self.timeout is not None:
             case = replace(case, settings=replace(case.settings, timeout=self.timeout))
         limits = max(LOADING, case.settings.timeout), case.settings.timeout
@@ -172,12 +171,12 @@ class Workers:
 
 
 Crew = Here | Workers
-"""Who runs cases. To be closed in the end."""
+"""A way of running cases. Must be closed."""
 
 
 def _server(case: Case) -> str:
-    """Which checks may share the process that imports what they name: those of one spec file that
-    name modules of one package."""
+    """Return the key of `Task.server`: checks of one spec file that name modules of the same
+    packages may share a worker."""
     oracles = case.oracles
     names = (
         case.target,
@@ -199,31 +198,31 @@ def _server(case: Case) -> str:
     return json.dumps([case.spec.path, sorted(places), bool(cuda_of(case))])
 
 
-# ---- Inputs found by trying, in worker processes: code that crashes or hangs on a guess costs that
-# function
+# ---- Inputs found by trial, in worker processes: a function that crashes or hangs on a guess fails
+# alone
 TRYING = 90.0  # seconds for all calls of one function, of which there are few
 
 
 def proposals(
     sought: Sequence[Sought], jobs: int, began: Callable[[Sought], None]
 ) -> Iterator[tuple[int, Proposal]]:
-    """The place of each in `sought`, and what was found for it, as they end; `began` is told
-    before. Raises Stopped where a signal came."""
+    """Yield (index in `sought`, proposal) as each search ends; `began` is called when one begins.
+    Raises Stopped if a signal arrives."""
     tasks = [
         Task(place, json.dumps(to_json(each)).encode(), (LOADING, TRYING))
         for place, each in enumerate(sought)
     ]
     with closing(Workers(jobs)) as workers:
-        for happening in workers.supervisor().run(tasks):
-            place = happening.task.place
-            if isinstance(happening, Lost):
-                missing = _end(happening.died, happening.while_loading)
+        for event in workers.supervisor().run(tasks):
+            place = event.task.place
+            if isinstance(event, Lost):
+                missing = _end(event.died, event.while_loading)
                 yield place, Proposal(sought[place].target, missing=missing)
-            elif happening.kind == BEGAN:
+            elif event.kind == BEGAN:
                 began(sought[place])
-            elif happening.kind == "result":
+            elif event.kind == "result":
                 try:
-                    found = from_json(Proposal, happening.payload)
+                    found = from_json(Proposal, event.payload)
                 except ValueError:
                     missing = "what its process sent back is no answer"
                     found = Proposal(sought[place].target, missing=missing)
@@ -244,7 +243,8 @@ def _end(died: Died, loading: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be run, with `folder` as the current folder. Limits: as in `Workers`."""
+    """The cases to run, with `folder` as the current folder; `jobs` and `timeout` as in
+    `Workers`."""
 
     cases: tuple[Case, ...]
     folder: str = "."
@@ -257,7 +257,9 @@ class Request:
 
 @dataclass
 class _Run:
-    """How far a run is: what is not yet told of, in order, and why it ended early."""
+    """State of a run. `left`: the cases not yet reported, in order; `failed`: how many are not as
+    expected; `why`: why the run ended early, or ""; `unable`: the machine lacks what workers
+    need."""
 
     left: dict[str, Case]
     gate: Gate
@@ -269,7 +271,8 @@ class _Run:
     unable: bool = False
     skips: dict[str, CaseResult] = field(default_factory=dict)
 
-    def tell(self, result: CaseResult) -> Iterator[Event]:
+    def record(self, result: CaseResult) -> Iterator[Event]:
+        """Yield the event of a result, and count it for `--maxfail`."""
         self.left.pop(result.id, None)
         yield CheckFinished(result)
         self.failed += not judged(result, self.gate).ok
@@ -282,7 +285,7 @@ class _Run:
 
     @contextmanager
     def ended_by(self) -> Iterator[None]:
-        """Notes what ends the run inside."""
+        """Record an exception inside that ends the run."""
         try:
             yield
         except CannotStart as error:
@@ -294,23 +297,23 @@ class _Run:
             self.interrupted, self.why = SIGNALLED + number, "interrupted"
 
     def skipped_before(self, id: str | None) -> Iterator[Event]:
-        """The skipped cases that stand before a case, or all of them."""
+        """Yield the events of the skipped cases that come before a case, or of all (None)."""
         for case in list(self.left.values()):
             if case.id == id or self.why:
                 return
             if case.id in self.skips:
                 yield CheckStarted(case.id, case.name)
-                yield from self.tell(self.skips[case.id])
+                yield from self.record(self.skips[case.id])
 
 
 def run(request: Request, crew: Crew, maxfail: int | None = None) -> Iterator[Event]:
-    """The events of a run; checks end in any order. A signal ends it early, with `not_run` results
-    for what is left. Closes the crew."""
+    """Yield the events of a run; checks end in any order. A signal ends the run early, with
+    `not_run` results for the cases left. Closes the crew."""
     started, machine, cases = time.perf_counter(), None, request.cases
     state = _Run({case.id: case for case in cases}, request.gate, maxfail)
     try:
         with state.ended_by():
-            # Not asked where everything is skipped by word: torch would be imported
+            # Not needed if the specs skip every case: finding devices imports torch
             if any(case.skip is None for case in cases):
                 machine = crew.machine()
         yield _started(request, environment(machine))
@@ -318,7 +321,7 @@ def run(request: Request, crew: Crew, maxfail: int | None = None) -> Iterator[Ev
             yield from () if state.why else _checks(cases, crew, machine, state)
     finally:
         crew.close()
-    # Of those that the surroundings did not allow one says so
+    # If the machine lacks what workers need, the first case left reports that as an error
     for place, case in enumerate(state.left.values()):
         yield CheckFinished(
             without_running(case, "error" if state.unable and place == 0 else "not_run", state.why)
@@ -341,14 +344,14 @@ def _checks(
         if isinstance(event, CheckStarted):
             yield from state.skipped_before(event.id)
         if not state.why:
-            yield from state.tell(event.result) if isinstance(event, CheckFinished) else (event,)
+            yield from state.record(event.result) if isinstance(event, CheckFinished) else (event,)
         if state.why:
             return
     yield from state.skipped_before(None)
 
 
 def environment(machine: Devices | None) -> Environment:
-    """Versions without importing what they are of."""
+    """Return the environment of a run; versions are found without importing the packages."""
     return Environment(
         platform.python_version(),
         _version("torch"),
@@ -372,11 +375,11 @@ START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from gradverify.running.schedule import serve; serve()"
 )
-"""No main module with a file, which workers would run again; with `-P`, so that a `json.py` of the
-current folder is not taken for Python's own."""
+"""The program of a host. It has no main module with a file, which workers would run again. It is
+run with `-P`, so that a `json.py` of the current folder is not imported instead of Python's."""
 
 ENDS_WITHIN = 5.0  # seconds for a host whose caller has left it: it ends its workers first
-KEPT = 4000  # characters of what a host said before it failed
+KEPT = 4000  # characters of a failed host's stderr
 
 
 def _report(
@@ -386,18 +389,19 @@ def _report(
     seconds: float = 0.0,
     crashed: str | None = None,
 ) -> Report:
-    """Of results that were not made in one run; `machine`: where."""
+    """Return the report of results that come from several runs, or none; `machine`: the environment
+    of the first."""
     start = _started(request, machine or environment(None))
     end = RunFinished(seconds, crashed=crashed)
     return fold([start, *map(CheckFinished, results), end], request.gate, __version__)
 
 
 def hosted(request: Request) -> Report:
-    """The report of a run in a process of its own; where that cannot be started, or fails, of one
-    that crashed. Raises ProblemsError where the platform has no workers."""
+    """Run a request in a host process and return the report; a host that cannot be started, or
+    fails, gives the report of a crashed run. Raises ProblemsError on a platform without workers."""
     start_method()
     with tempfile.TemporaryFile() as errors:
-        try:  # a session of its own: Ctrl-C on the terminal is the caller's to hear
+        try:  # in its own session: Ctrl-C on the terminal reaches the caller only
             host = subprocess.Popen(
                 [sys.executable, "-P", "-c", START, json.dumps(python_path())],
                 cwd=request.folder,
@@ -417,7 +421,7 @@ def hosted(request: Request) -> Report:
             text = host.stdout.read().decode(errors="replace")
         finally:
             with suppress(OSError):
-                host.stdin.close()  # at which it ends
+                host.stdin.close()  # the host ends at the end of its stdin
             try:
                 host.wait(ENDS_WITHIN)
             except subprocess.TimeoutExpired:
@@ -428,9 +432,9 @@ def hosted(request: Request) -> Report:
             return read(text)
         except NoReport:
             errors.seek(0)
-            said = errors.read().decode(errors="replace").strip()[-KEPT:]
+            output = errors.read().decode(errors="replace").strip()[-KEPT:]
             why = f"the process that supervises the checks ended with status {host.returncode}"
-            return _not_run(request, f"{why}:\n{said}" if said else why)
+            return _not_run(request, f"{why}:\n{output}" if output else why)
 
 
 def _not_run(request: Request, why: str) -> Report:
@@ -439,11 +443,11 @@ def _not_run(request: Request, why: str) -> Report:
 
 
 def serve() -> None:
-    """The inside of a host: one request from stdin, which stays open as long as the caller is
-    there; its report to stdout."""
+    """The main function of a host: read one request from stdin, which stays open as long as the
+    caller lives, and write its report to stdout."""
     request = from_json(Request, json.loads(sys.stdin.buffer.readline()))
     answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints while it is imported is no report
+    os.dup2(2, 1)  # output of a library at import does not belong in the report
     threading.Thread(target=_end_with_caller, daemon=True).start()
     events = run(request, Workers(request.jobs, request.timeout))
     report = fold(events, request.gate, __version__)
@@ -453,31 +457,32 @@ def serve() -> None:
 
 
 def _end_with_caller() -> None:
-    """SIGTERM ends a run as it does on the command line: the workers first."""
+    """Wait for the end of stdin, then send SIGTERM to this process: it ends the workers first, as
+    on the command line."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# ---- through executors
+# ---- Runs through executors
 class HostLost(Exception):  # noqa: N818 - a sentence for the report
-    """The host process of a check could not be started, or ended before the check did."""
+    """Raised if the host process of a check could not be started, or ended before the check."""
 
 
 def run_check(request: str) -> str:
-    """What is submitted. `request`: a `Request` of one case, as JSON. Returns its result, and the
-    environment that it ran in, as JSON. Raises HostLost."""
+    """The function submitted to an executor. `request`: a `Request` of one case, as JSON. Returns
+    the result and the environment of its run, as JSON. Raises HostLost."""
     report = hosted(from_json(Request, json.loads(request)))
     if report.crashed or report.interrupted:
-        asked = "the process that supervises the check was asked to end by a signal"
-        raise HostLost(report.crashed or asked)
+        stopped = "the process that supervises the check was asked to end by a signal"
+        raise HostLost(report.crashed or stopped)
     found = {"result": to_json(report.checks[0]), "environment": to_json(report.environment)}
     return json.dumps(found)
 
 
 def distributed(request: Request, executor: Executor) -> Report:
-    """The report of a run whose checks `executor` runs, each with the limits of `request`; what was
-    not begun is cancelled where this is interrupted."""
+    """Run each check of `request` through `executor`, with the limits of `request`, and return the
+    report. An interrupt cancels the checks that have not begun."""
     started, places = time.perf_counter(), list[Environment]()
     waiting: dict[Future[str], Case] = {}
     results = []
@@ -490,7 +495,7 @@ def distributed(request: Request, executor: Executor) -> Report:
                 why = f"the executor did not take this check: {described(error)}"
                 results.append(without_running(case, "error", why))
         for future in as_completed(list(waiting)):
-            results.append(_came_of(future, waiting.pop(future), places))
+            results.append(_result_of(future, waiting.pop(future), places))
     finally:
         for future in waiting:
             future.cancel()
@@ -498,7 +503,7 @@ def distributed(request: Request, executor: Executor) -> Report:
     return _report(request, results, machine, time.perf_counter() - started)
 
 
-def _came_of(future: Future[str], case: Case, places: list[Environment]) -> CaseResult:
+def _result_of(future: Future[str], case: Case, places: list[Environment]) -> CaseResult:
     try:
         data = json.loads(future.result())
         result = from_json(CaseResult, data["result"])

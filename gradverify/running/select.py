@@ -1,5 +1,5 @@
-"""Which cases run: by keyword expression, by tag expression. (`PATH::NAME` is taken apart where
-paths are: spec/discover.py.)"""
+"""Select cases by keyword expression, tag expression, or part of N. (`PATH::NAME` is handled with
+paths, in spec/discover.py.)"""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from gradverify.model.case import Case
 from gradverify.model.problem import ProblemsError
 
-# ---- Which cases run: by keyword expression, by tag expression
+# ---- Selection by keyword expression and by tag expression
 _Match = Callable[[str], bool]
 LOGIC = ("and", "or", "not")
-# What Python would take for a call, or for an empty tuple
+# Expressions that Python would read as a call, or as an empty tuple
 CALL = re.compile(r"\bw\d+\s*\(|\)\s*\(|\(\s*\)")
 
 
@@ -24,11 +24,10 @@ def select(
     tags: str | None = None,
     options: tuple[str, str] = ("-k", "-m"),
 ) -> tuple[Case, ...]:
-    """The cases that fit both, in their order.
+    """Return the cases that match both expressions, in their order.
 
     `keyword` is an expression over parts of ids (`softmax and not cuda`), `tags` one over whole
-    tags. Raises ProblemsError for an expression that cannot be read, which names `options`, as
-    whoever wrote them calls the two.
+    tags. Raises ProblemsError for an invalid expression; the message calls the two by `options`.
     """
     by_keyword, by_tag = _compile(keyword, options[0]), _compile(tags, options[1])
 
@@ -41,9 +40,9 @@ def select(
 
 
 def _compile(expression: str | None, option: str) -> Callable[[_Match], bool]:
-    """An expression of words with and, or, not and parentheses, as a predicate of what holds for
-    one word. Words may hold anything but blanks and parentheses (`op[a=1]`, `conv-2d`): each
-    becomes a plain name."""
+    """Compile an expression of words with and, or, not and parentheses. The result evaluates it,
+    given a predicate of one word. Words may contain anything but blanks and parentheses
+    (`op[a=1]`, `conv-2d`): each is replaced by a plain name."""
     if expression is None or not expression.strip():
         return lambda match: True
     words: dict[str, str] = {}
@@ -65,6 +64,6 @@ def _compile(expression: str | None, option: str) -> Callable[[_Match], bool]:
 
 # ---- One of N parts of a selection
 def part(id: str, count: int) -> int:
-    """From 1 to `count`; as even as drawing lots: of n checks a part gets n / count, give or take
-    the square root of that."""
+    """Return the part, from 1 to `count`, that a check belongs to, by a hash of its id: of n checks
+    a part gets n / count, give or take the square root of that."""
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8]) % count + 1

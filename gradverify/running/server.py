@@ -1,5 +1,5 @@
-"""The process that workers are forked from, where the platform has it: it imports torch once,
-beside whatever this process does meanwhile."""
+"""The process that workers are forked from ("server"), where the platform supports it: it imports
+torch once, while this process does other work."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from typing import Any
 from gradverify.model.problem import ProblemsError
 from gradverify.source.modules import python_path
 
-# ---- What the surroundings of a run may lack for worker processes to start: it is the user's to
-# change, and no fault of gradverify's
+# ---- Resources that worker processes need to start: a shortage is for the user to change, and no
+# fault of gradverify
 DESCRIPTORS = 64  # open files that starting workers takes
-MEMORY = 2 * 2**30  # bytes of addresses that torch and a check take at most
+MEMORY = 2 * 2**30  # bytes of address space that torch and a check need
 TOO_LONG = "AF_UNIX path too long"
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 
 
 def is_lack(error: BaseException) -> bool:
-    """Was it raised for want of something, and not for a fault?"""
+    """Return whether an error is due to a shortage of memory or descriptors, not to a fault."""
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORT)
 
 
 def lacking(error: BaseException | None = None) -> str | None:
-    """The sentence where `error`, or the limits of this process, tell why it cannot start workers;
-    None where they do not."""
+    """Return a sentence on the shortage, by `error` or the limits of this process, that keeps
+    workers from starting; None if there is none."""
     if TOO_LONG in str(error):
         import tempfile
 
@@ -70,8 +70,7 @@ def lacking(error: BaseException | None = None) -> str | None:
     )
 
 
-# ---- The process that workers are forked from, where the platform has it: it imports torch once,
-# beside whatever this process does meanwhile
+# ---- The server process
 PRELOADED = ["gradverify.running.preload"]
 UNSUPPORTED = (
     "checks run in worker processes, which need Linux or macOS: on Windows use WSL, or `gradverify "
@@ -81,22 +80,23 @@ ENDS_WITHIN = 5.0  # seconds for a server whose pipes are closed to have ended
 
 
 def start_method() -> ForkServerContext:
-    """Forkserver: a worker starts in 10 to 20 ms, as torch is imported once. Never fork: it hangs
-    after one backward.
+    """Return the forkserver context, in which a worker starts in 10 to 20 ms, as torch is imported
+    once. Plain fork hangs after one backward.
 
-    Raises ProblemsError where there is none, which is Windows."""
+    Raises ProblemsError on a platform without it (Windows).
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         raise ProblemsError(UNSUPPORTED)
     return multiprocessing.get_context("forkserver")
 
 
 def begin() -> None:
-    """Starts the process, unless it runs; it imports torch in the background. Raises ProblemsError
-    where the surroundings do not allow it."""
+    """Start the server, unless it runs; it imports torch in the background. Raises ProblemsError
+    where a shortage prevents it."""
     start_method().set_forkserver_preload(PRELOADED)
     try:
         with _same_path():
-            # Started with the other one, it would take the mask off
+            # Started first: if the server started the tracker, that would unblock the signals
             resource_tracker.ensure_running()
             with _without_interrupts():
                 forkserver.ensure_running()
@@ -108,8 +108,8 @@ def begin() -> None:
 
 
 def end() -> None:
-    """Kills the process, if it runs: while it still imports torch it would hold the terminal and
-    the pipes of one that has ended."""
+    """Kill the server, if it runs: while it still imports torch, it would outlive this process and
+    hold its terminal and pipes."""
     pid = number()
     if pid is not None:
         with contextlib.suppress(OSError):
@@ -118,15 +118,18 @@ def end() -> None:
 
 
 def number() -> int | None:
-    """Its process number; None where none was started."""
+    """Return the process number of the server; None if none was started."""
     pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
     return pid if isinstance(pid, int) and pid > 1 else None
 
 
-def let_go() -> None:
-    """In a worker: the server ends as soon as the supervisor has, and not after the last worker,
-    which may hang for ever. The process that tracks semaphores is the supervisor's alone: what
-    writes to all descriptors made it fail; code that needs one starts its own."""
+def close_inherited() -> None:
+    """Close a worker's descriptors of the server and of the resource tracker.
+
+    The server then ends with the supervisor, and not after the last worker, which may hang for
+    ever. The tracker belongs to the supervisor alone: code that writes to all descriptors made it
+    fail; code in a worker that needs a tracker starts its own.
+    """
     tracker: Any = getattr(resource_tracker, "_resource_tracker", None)
     for own, name in (
         (getattr(forkserver, "_forkserver", None), "_forkserver_alive_fd"),
@@ -139,14 +142,14 @@ def let_go() -> None:
 
 
 def status_of(sentinel: int) -> int:
-    """The exit status, or minus the signal, of a worker whose `sentinel` is ready. Raises EOFError
-    where the server ended before it could tell."""
+    """Return the exit status, or minus the signal, of a worker whose `sentinel` is ready. Raises
+    EOFError where the server ended before it reported the status."""
     return int(forkserver.read_signed(sentinel))
 
 
 def ended_by(pid: int | None) -> int:
-    """The signal that ended a server; 0 where it ended otherwise, or nobody can say. Whoever asks
-    for its end later is told too."""
+    """Return the signal that ended a server; 0 if it ended otherwise, or the cause is unknown. The
+    process remains to be waited for."""
     until = time.monotonic() + ENDS_WITHIN
     while pid is not None and hasattr(os, "waitid") and time.monotonic() < until:
         try:
@@ -161,9 +164,8 @@ def ended_by(pid: int | None) -> int:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C, and a terminal that is closed, are not heard by what is started inside: while it
-    imports, it would answer with a traceback, or end before whoever supervises it. Workers take the
-    mask off again."""
+    """Block SIGINT and SIGHUP in processes started inside: the server would otherwise answer them
+    with a traceback while it imports, or end before the supervisor. Workers unblock both."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -176,11 +178,11 @@ def _without_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _same_path() -> Iterator[None]:
-    """What is started inside finds the modules that this process finds, and none of the current
-    folder, where a `types.py` may lie."""
-    said = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(python_path())}
-    before = {name: os.environ.get(name) for name in said}
-    os.environ.update(said)
+    """Let processes started inside find the modules that this process finds, and none in the
+    current folder, which may contain a `types.py`."""
+    variables = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(python_path())}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

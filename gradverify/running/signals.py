@@ -1,5 +1,5 @@
-"""Ctrl-C, SIGTERM and SIGHUP while workers run: noted, and seen by whoever waits, instead of an
-exception at any line."""
+"""Ctrl-C, SIGTERM and SIGHUP while workers run: the handler notes the signal, and the waiting loop
+raises for it, instead of an exception at any line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from gradverify.model.interrupt import HEARD, is_ignored
+from gradverify.model.interrupt import STOP_SIGNALS, is_ignored
 
 
-class Stopped(Exception):  # noqa: N818 - no error: somebody asked the run to end
-    """A signal came; `number` is its own."""
+class Stopped(Exception):  # noqa: N818 - no error: the run was requested to end
+    """Raised for the signal `number`."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -24,36 +24,39 @@ class Stopped(Exception):  # noqa: N818 - no error: somebody asked the run to en
 
 
 class Signals:
-    """From `hear` to `close`, or as a context. A second Ctrl-C is Python's own KeyboardInterrupt.
-    Outside the main thread nothing can be heard."""
+    """Handlers of the signals from `install` to `close`, or as a context manager.
+
+    A second Ctrl-C raises KeyboardInterrupt at once. Outside the main thread no signal is handled.
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
         self._at_once = False
-        self.bell, self._string = socket.socketpair()  # rings where a signal comes
-        for end in (self.bell, self._string):
+        self.bell, self._bell_end = socket.socketpair()  # readable once a signal has arrived
+        for end in (self.bell, self._bell_end):
             end.setblocking(False)
         self._before: dict[int, Any] = {}
         self._wakeup = -1
 
-    def hear(self) -> Signals:
+    def install(self) -> Signals:
+        """Install the handlers, unless they are."""
         if threading.current_thread() is threading.main_thread() and not self._before:
-            self._wakeup = signal.set_wakeup_fd(self._string.fileno(), warn_on_full_buffer=False)
+            self._wakeup = signal.set_wakeup_fd(self._bell_end.fileno(), warn_on_full_buffer=False)
             self._before = {
                 number: signal.signal(number, self._note)
-                for number in HEARD
+                for number in STOP_SIGNALS
                 if not is_ignored(number)
             }
         return self
 
     def __enter__(self) -> Signals:
-        return self.hear()
+        return self.install()
 
     def __exit__(self, *raised: object) -> None:
         self.close()
 
     def check(self) -> None:
-        """Raises Stopped where a signal came."""
+        """Raise Stopped if a signal has arrived."""
         with contextlib.suppress(OSError):
             self.bell.recv(64)
         if self.number is not None:
@@ -61,8 +64,8 @@ class Signals:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside, a signal raises Stopped where it comes: for waiting that nothing else would
-        end."""
+        """Raise Stopped inside at the moment a signal arrives: for waiting that nothing else
+        ends."""
         self._at_once = True
         try:
             self.check()
@@ -72,22 +75,22 @@ class Signals:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """Heard inside only, as often as it is entered. A signal that nobody has seen by the end
-        raises Stopped there."""
-        self.hear()
+        """Handle signals inside only; may be entered again. Raises Stopped at the end for a signal
+        that no `check` has raised for."""
+        self.install()
         try:
             yield
             self.check()
         finally:
-            self._give_back()
+            self._restore()
 
     def close(self) -> None:
-        """What signals do is what it was."""
-        self._give_back()
+        """Restore the earlier handlers, and close the sockets."""
+        self._restore()
         self.bell.close()
-        self._string.close()
+        self._bell_end.close()
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._before:

@@ -1,10 +1,10 @@
-"""Tasks in worker processes: one that ends its process, or takes too long, costs itself only. Knows
-nothing of gradients.
+"""Run tasks in worker processes, so that a task that ends its process or takes too long fails
+alone. This module knows nothing of gradients.
 
-A worker has one task at a time and does it in a child of its own, which says when it begins and
-what came of it. What it does not say did not happen: a process that ends without an answer, with
-whatever status, was ended by its task. Where the process that it was forked from ends with it, its
-task is done again with no other beside it, so that the one that does it again is known.
+A worker has one task at a time and runs it in a forked child, which reports when the task begins
+and its result. A process that ends without a result, with whatever status, is taken to have been
+ended by its task. Where the process that the child was forked from ended too, the task is run
+again while no other task runs, so that a task that ends it a second time is known to be the cause.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from gradverify.running.family import end_family, end_orphans, sizes
 from gradverify.running.server import ended_by, lacking, number, status_of
 from gradverify.running.signals import Signals
 
-# ---- File descriptors out of the way of code that closes or reuses low numbers
+# ---- File descriptors with high numbers, which code that closes or reuses low ones does not reach
 OPEN = Path("/dev/fd")
-STANDARD = 3  # stdin, stdout, stderr: programs that are started have these
+STANDARD = 3  # stdin, stdout and stderr, which started programs inherit
 
-FIRST = 400  # code that closes 3 to 63, 3 to 255 and the like does not meet them
+FIRST = 400  # the lowest number used: above what code that closes 3 to 63, or 3 to 255, reaches
 
 
 def high(descriptor: int) -> int:
-    """A duplicate with a high number, where the platform has a choice; not inherited by programs
-    that are started."""
+    """Return a duplicate with a high number, where the platform allows the choice; programs that
+    are started do not inherit it."""
     try:
         import fcntl
         import resource
@@ -53,32 +53,31 @@ def high(descriptor: int) -> int:
 
 
 def moved(descriptor: int) -> int:
-    """The same, with the low number given back."""
+    """Return a duplicate with a high number, as `high` does, and close `descriptor`."""
     found = high(descriptor)
     os.close(descriptor)
     return found
 
 
 def keep_to_ourselves() -> None:
-    """No program that is started holds what is open now: a pipe whose end nobody sees while a
-    program that a check left in the background runs."""
+    """Make all open descriptors but the standard ones non-inheritable: a program that a check
+    leaves in the background would otherwise keep the pipes open, and their end would go unseen."""
     with contextlib.suppress(OSError):
         for name in os.listdir(OPEN):  # noqa: PTH208 - names only
             with contextlib.suppress(OSError):
                 os.set_inheritable(int(name), int(name) < STANDARD)
 
 
-# ---- The file that holds what a check prints: its end is what a report shows, and all that is
-# kept
-KEPT_LINES, KEPT_BYTES = 200, 2**16  # of the end of what a check printed
-# Bytes at which a file is cut to those: a call that prints 100 MB would fill the disk
+# ---- The file for the output of a check, of which only the end is kept and shown in the report
+KEPT_LINES, KEPT_BYTES = 200, 2**16  # of the end of a check's output
+# Bytes beyond which a file is cut to KEPT_BYTES: a call that prints 100 MB would fill the disk
 MOST_PRINTED = 2**20
-CUT = b"\0cut\0"  # how a file begins that was cut
+CUT = b"\0cut\0"  # the first bytes of a file that was cut
 
 
 def opened(path: Path | None) -> io.FileIO:
-    """Empty, under a high number, to be written at its end, whoever writes or cuts it, and read;
-    without a name where there is no `path`."""
+    """Open an empty file for reading and appending, under a high descriptor. Every writer appends,
+    also after a cut. Without a `path` the file has no name."""
     make = tempfile.TemporaryFile if path is None else path.open
     with make("a+b", buffering=0) as file:
         file.truncate(0)
@@ -86,7 +85,7 @@ def opened(path: Path | None) -> io.FileIO:
 
 
 def cut(file: io.FileIO) -> None:
-    """Keep the end of what is too much."""
+    """Cut a file that is longer than MOST_PRINTED bytes to its last KEPT_BYTES."""
     size = file.seek(0, os.SEEK_END)
     if size > MOST_PRINTED:
         file.seek(size - KEPT_BYTES)
@@ -97,12 +96,13 @@ def cut(file: io.FileIO) -> None:
 
 
 def cut_at(path: Path) -> None:
+    """Do as `cut` does for the file at `path`, if there is one."""
     with contextlib.suppress(OSError), io.FileIO(path, "a+") as file:
         cut(file)
 
 
 def tail(path: Path) -> str | None:
-    """The end of a file, as it would be in a report; None where it is empty or not there."""
+    """Return the end of the file at `path`, as a report shows it; None if it is empty or absent."""
     try:
         with io.FileIO(path) as file:
             return end_of(file)
@@ -111,7 +111,7 @@ def tail(path: Path) -> str | None:
 
 
 def end_of(file: io.FileIO) -> str | None:
-    """The last lines of a file, no more of them than a report can carry; None where there are
+    """Return the last lines of a file, at most KEPT_LINES and KEPT_BYTES; None if there are
     none."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -131,16 +131,16 @@ def end_of(file: io.FileIO) -> str | None:
     return shown
 
 
-# ---- One worker process, seen from outside: how it is started, heard, stopped, and how it ended
+# ---- One worker process, seen from the supervisor: start, messages, end
 # Seconds until a worker has imported torch: 20 on a slow machine, more on a network file system
 START_LIMIT = 300.0
-SILENT_FOR = 2.0  # seconds between a worker's closed pipe and its end, before it is ended
+SILENT_FOR = 2.0  # seconds that a worker with a closed pipe is given to end before it is killed
 STACK_WITHIN = 0.5  # seconds for the Python stack of a hanging worker to be written
-# Seconds for a killed process, or one that has given the answer of its task, to be gone
+# Seconds for a process that was killed, or has sent the result of its task, to be gone
 ENDS_WITHIN = 5.0
-UNHEARD = 113  # status of a process whose words nobody hears
-LARGEST = 1 << 30  # bytes of one message
-CHUNK = 1 << 20  # bytes that are read at a time
+PIPE_CLOSED = 113  # exit status of a process that cannot send messages any more
+LARGEST = 1 << 30  # bytes of one message at most
+CHUNK = 1 << 20  # bytes read at a time
 
 HEADER = struct.Struct("!i")
 
@@ -148,11 +148,14 @@ How = Literal["status", "signal", "limit", "silence", "garbled", "processes", "p
 
 
 class Died(NamedTuple):
-    """How a process ended. `number`: its exit status, the signal that ended it, the seconds that it
-    was given, the processes that it had started, or the signal that ended the process that it was
-    forked from ("parent"), or that workers are ("server"), and it with that (0: not known);
-    `stack`: of Python, where it is known, as faulthandler writes it; `printed`: the end of what its
-    task wrote to stdout and stderr."""
+    """How a process ended.
+
+    `number`, by `how`: its exit status ("status"); the signal that ended it ("signal"); the seconds
+    that it was given ("limit"); the processes that it had started ("processes"); the signal that
+    ended the process it was forked from ("parent"), or the process that workers are forked from
+    ("server"), and thereby this one (0: not known). `stack`: the Python stack as faulthandler
+    writes it, or "". `printed`: the end of what its task wrote to stdout and stderr.
+    """
 
     how: How
     number: float
@@ -161,22 +164,25 @@ class Died(NamedTuple):
 
 
 class Files(NamedTuple):
-    """What a worker writes to and its supervisor reads after its end: the Python stack, and what a
-    task printed."""
+    """The files that a worker writes and its supervisor reads after the worker's end: the Python
+    stack, and the output of a task."""
 
     stack: Path
     printed: Path
 
 
 Main = Callable[[Connection, Connection, Any, Files], None]
-"""What runs inside: it is handed the pipe for words, one that closes when the supervisor is gone,
-its set-up, and its files."""
+"""The main function of a worker process. Its arguments: the pipe for messages, a pipe that closes
+when the supervisor is gone, the set-up, and the files."""
 
 
 class Task(NamedTuple):
-    """`place`: among the tasks of the caller. `limits`: seconds to load and to run. Two tasks that
-    share one of `slots` never run at the same time. `server`: which tasks it may share a worker
-    with, in which each of them finds what the others had loaded."""
+    """A task for a worker.
+
+    `place`: its index among the tasks of the caller. `limits`: seconds to load and to run. Two
+    tasks that share one of `slots` never run at the same time. Tasks with equal `server` may run
+    one after the other in the same worker, in which each finds what the earlier ones loaded.
+    """
 
     place: int
     payload: bytes
@@ -185,20 +191,23 @@ class Task(NamedTuple):
     server: str = ""
 
 
-class Said:
-    """What is said of one task, through a pipe of its own: what an earlier one left running cannot
-    write to it. Of no task: by a worker itself. `pipe` can be waited for, until it is `closed`, or
-    carries something else; whoever writes half a message into it, and nothing more, holds nobody
-    up. `pid`: of the process that does the task, once that is known."""
+class Channel:
+    """The receiving end of a pipe with the messages of one task, or of a worker itself (no task).
+
+    Each task has a pipe of its own, to which a process that an earlier task left running cannot
+    write. `pipe` can be waited for until it is `closed`: at its end, or where it is `garbled`, that
+    is, carries anything but messages of this task. An incomplete message blocks nobody. `pid`: the
+    process that runs the task, once known.
+    """
 
     def __init__(self, pipe: Connection, task: str = "") -> None:
         self.pipe, self._task, self._held = pipe, task, bytearray()
         self.closed = self.garbled = False
         self.pid: int | None = None
 
-    def hear(self) -> list[tuple[str, Json]]:
-        """The words that have come, each with what belongs to it. To be asked where there is
-        something to read."""
+    def receive(self) -> list[tuple[str, Json]]:
+        """Return the complete messages that have arrived, as (kind, payload). Blocks unless `pipe`
+        is ready."""
         try:
             data = os.read(self.pipe.fileno(), CHUNK)
         except OSError:
@@ -228,19 +237,19 @@ class Said:
 
 
 class Worker:
-    """A process that takes one task at a time, and what it does now.
+    """A process that takes one task at a time, and its state.
 
-    `parent`: the process that it was forked from; `server`: of the tasks that it has done, None
-    where there was none; `started`: it said that it can take a task; `loading`: the task has not
-    begun; `alone`: no other runs beside it. `own` is what it says
-    itself, `said` what is said of the task.
+    `parent`: the process that it was forked from; `server`: `Task.server` of the tasks it has run,
+    None before the first; `started`: it has reported that it can take a task; `loading`: the task
+    has not begun; `alone`: no other task runs meanwhile. `own`: the messages of the worker itself;
+    `channel`: those of its task, None without one.
     """
 
     def __init__(self, context: ForkServerContext, main: Main, setup: Any, folder: Path) -> None:
         self._context, self._folder = context, Path(tempfile.mkdtemp(dir=folder))
         self.files = Files(self._folder / "stack", self._folder / "printed")
         pipe, inner = context.Pipe()
-        self.own, self.said = Said(pipe), cast(Said | None, None)
+        self.own, self.channel = Channel(pipe), cast(Channel | None, None)
         alive, self._alive = context.Pipe(duplex=False)
         self._process = context.Process(
             target=main, args=(inner, alive, setup, self.files), daemon=False
@@ -259,8 +268,8 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """Can it take a task now?"""
-        return self.started and self.said is None
+        """Whether the worker can take a task now."""
+        return self.started and self.channel is None
 
     @property
     def sentinel(self) -> int:
@@ -268,13 +277,16 @@ class Worker:
 
     @property
     def pipes(self) -> list[Connection | int]:
-        """What can be waited for: what is said of its task, what it says itself, its end."""
-        said = [self.said.pipe] if self.said is not None and not self.said.closed else []
-        return [*said, self.own.pipe, self.sentinel]
+        """The objects to wait for: messages of the task, messages of the worker, the worker's
+        end."""
+        of_task = (
+            [self.channel.pipe] if self.channel is not None and not self.channel.closed else []
+        )
+        return [*of_task, self.own.pipe, self.sentinel]
 
     @property
     def pid(self) -> int:
-        """Above 1: 0 and 1 would stand for much more than a worker."""
+        """The process number, above 1: killing 0 or 1 would end much more than a worker."""
         pid = self._process.pid
         if pid is None or pid <= 1:
             raise RuntimeError(f"a worker process cannot have the number {pid}")
@@ -282,102 +294,104 @@ class Worker:
 
     @property
     def gone(self) -> bool:
-        """Has it ended?"""
+        """Whether the process has ended."""
         return self.sentinel in wait([self.sentinel], 0)
 
     def begin(self, task: Task, alone: bool) -> None:
-        """Hands a task over; one that cannot be is told by the worker's end."""
+        """Send a task to the worker. A failure to send shows later, as the worker's end."""
         token = secrets.token_hex(8)
-        heard, said = self._context.Pipe(duplex=False)
+        receiver, sender = self._context.Pipe(duplex=False)
         with contextlib.suppress(OSError):
             self.own.pipe.send_bytes(token.encode() + b"\n" + task.payload)
-            send_handle(self.own.pipe, said.fileno(), self.pid)
-        said.close()
-        self.task, self.server, self.said = task, task.server, Said(heard, token)
+            send_handle(self.own.pipe, sender.fileno(), self.pid)
+        sender.close()
+        self.task, self.server, self.channel = task, task.server, Channel(receiver, token)
         self.alone, self.loading = alone, True
         self.deadline = time.monotonic() + task.limits[0]
 
     def idle(self) -> None:
-        """It can take a task: the first, or another one."""
-        if self.said is not None:
-            self.said.pipe.close()
-        self.said, self.started, self.deadline = None, True, float("inf")
+        """Note that the worker can take its first or next task."""
+        if self.channel is not None:
+            self.channel.pipe.close()
+        self.channel, self.started, self.deadline = None, True, float("inf")
 
     def child_ended(self, code: int) -> Died:
-        """Of the process of a task that has ended by itself."""
-        if code in (0, UNHEARD):
-            garbled = self.said is not None and self.said.garbled
+        """Describe how a task's process ended, by its exit `code`, when it was not killed here."""
+        if code in (0, PIPE_CLOSED):
+            garbled = self.channel is not None and self.channel.garbled
             return self.died("silence" if code else "garbled" if garbled else "status")
         return self.died("signal" if code < 0 else "status", abs(code))
 
     def silent(self) -> Died:
-        """Of a process whose pipe is closed: it has ended, or goes on without being heard."""
+        """Describe how a process with a closed pipe ended: by itself within SILENT_FOR seconds, or
+        running on in silence."""
         return self._end_within(SILENT_FOR) or self.died("silence")
 
     def late(self) -> Died:
-        """Of a process that is not done at its deadline."""
-        if self.said is not None and self.said.closed:
+        """Describe the end of a process that is not done at its deadline."""
+        if self.channel is not None and self.channel.closed:
             return self.silent()
         return self._stopped(
             START_LIMIT if self.task is None else self.task.limits[not self.loading]
         )
 
     def _end_within(self, seconds: float) -> Died | None:
-        """Where a child did the task, it ended with this process."""
+        """Describe how the process ended, if it ends within `seconds`; None otherwise. A task that
+        ran in a child of the process ended with it."""
         if not wait([self.sentinel], seconds):
             return None
         try:
             code = status_of(self.sentinel)
         except EOFError:  # the process that it was forked from ended first
             return self.died("server", ended_by(self.parent))
-        if self.said is not None and self.said.pid not in (None, self.pid):
+        if self.channel is not None and self.channel.pid not in (None, self.pid):
             return self.died("parent", max(0, -code))
         return self.died("signal" if code < 0 else "status", abs(code))
 
     def _stopped(self, limit: float) -> Died:
-        """Of a process that did not end within its limit: asked for its stack, then killed."""
-        pid = (self.said and self.said.pid) or self.pid
+        """Describe a process that did not end within its limit; its stack is requested first."""
+        pid = (self.channel and self.channel.pid) or self.pid
         with contextlib.suppress(OSError, AttributeError):
-            if os.getsid(pid) == self.pid:  # whatever number it sent
+            if os.getsid(pid) == self.pid:  # the task may have sent any number
                 os.kill(pid, signal.SIGUSR1)
             self._process.join(STACK_WITHIN)
         return self.died("limit", limit)
 
     def died(self, how: How, number: float = 0) -> Died:
-        """With what its files hold."""
+        """Describe the end of the process, with the contents of its files."""
         return Died(how, number, tail(self.files.stack) or "", tail(self.files.printed))
 
     def end(self) -> None:
-        """Kills it with all that it started, and removes its files."""
+        """Kill the process with all processes that it started, and remove its files."""
         end_family(self.pid, alive=self._process.is_alive())
-        # Later: a worker that finds its supervisor gone ends at once, and what it started loses its
-        # parent
-        for pipe in self._alive, self.own.pipe, *([self.said.pipe] if self.said else ()):
+        # Closed only now: a worker that finds its supervisor gone ends at once, and the processes
+        # that it started lose their parent
+        for pipe in self._alive, self.own.pipe, *([self.channel.pipe] if self.channel else ()):
             with contextlib.suppress(OSError):
                 pipe.close()
         self._process.join(ENDS_WITHIN)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-FUTILE = 3  # workers in a row that end before they are ready: no further one would be
-# Seconds before another attempt to start one: a server that has just been killed may still be seen
+FUTILE = 3  # workers in a row that end before they are ready, after which no more are started
+# Seconds before another attempt to start a worker: a server just killed may still appear to run
 PAUSE = 0.2
 # Seconds between two counts of the processes that tasks have started: 3 ms of CPU where 100
 # processes run
 LOOKS_EVERY = 1.0
-# Workers that wait for another task of their server, beside those that do one
+# Idle workers that are kept for further tasks of their server
 KEPT = 8
-# Processes that a task may have at a time: a compiler for each processor is a chain of four or five
+# Processes that a task may have at a time; a compiler for each processor is a chain of four or five
 MOST = 256 + 8 * (os.cpu_count() or 1)
 
 
 class CannotStart(Exception):  # noqa: N818 - a sentence for a bug report
-    """Workers end before they take a task."""
+    """Raised where workers end before they take a task."""
 
 
-class Told(NamedTuple):
-    """What the worker said while the task runs: "result", with which it ends, or anything else; and
-    BEGAN, when a worker took the task, a second time where it was lost with others."""
+class Message(NamedTuple):
+    """A message of a running task: "result", the last one, or any other kind; and BEGAN when a
+    worker takes the task, which happens twice for one that is run again."""
 
     task: Task
     kind: str
@@ -385,8 +399,8 @@ class Told(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The worker ended, or was ended, without a result. `while_loading`: before the task itself
-    began."""
+    """A task whose process ended, or was killed, without a result. `while_loading`: before the task
+    itself began."""
 
     task: Task
     died: Died
@@ -394,53 +408,56 @@ class Lost(NamedTuple):
 
 
 BEGAN = ""
-Happening = Told | Lost
+TaskEvent = Message | Lost
 
 
 class Supervisor:
-    """`hire` starts a worker. To be closed, also when what it yields is not read to the end. Raises
-    Stopped where one of `signals` comes, ProblemsError where the surroundings do not let workers
-    start."""
+    """A supervisor of at most `jobs` workers, each started by `start`.
 
-    def __init__(self, hire: Callable[[], Worker], signals: Signals, jobs: int = 1) -> None:
-        self.hire, self.signals, self.jobs = hire, signals, jobs
-        self._staff = list[Worker]()  # those that wait longest first
+    Must be closed, also when not all events are read. Its methods raise Stopped where one of
+    `signals` arrives, and ProblemsError where the environment does not let workers start.
+    """
+
+    def __init__(self, start: Callable[[], Worker], signals: Signals, jobs: int = 1) -> None:
+        self.start, self.signals, self.jobs = start, signals, jobs
+        self._workers = list[Worker]()  # least recently used first
         self._futile = 0
-        self._lost = deque[Task]()  # together, to be done again one at a time
-        self._server: int | None = None  # the last one that was found to have ended
-        self._looks = 0.0  # when processes are counted again
+        self._lost = deque[Task]()  # to be run again, one at a time
+        self._server: int | None = None  # the last server that was found to have ended
+        self._next_count = 0.0  # time of the next count of processes
         self._hello: Json = None
 
     def hello(self) -> Json:
-        """What the first worker says when it is ready. Raises CannotStart."""
-        if not self._staff:
-            self._employ()
+        """Return the payload of the first worker's "ready" message. Raises CannotStart."""
+        if not self._workers:
+            self._start_worker()
         while self._hello is None:
-            for _ in self._listen():
+            for _ in self._wait():
                 pass
         return self._hello
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Happening]:
-        """What happens, as it happens, until every task has its answer or its end. Raises
+    def run(self, tasks: Sequence[Task]) -> Iterator[TaskEvent]:
+        """Yield the events of all tasks as they occur, until each has a result or is lost. Raises
         CannotStart."""
         waiting = deque(tasks)
-        while waiting or self._lost or any(worker.task for worker in self._staff):
-            yield from self._feed(waiting)
-            yield from self._listen()
-            yield from self._look()
+        while waiting or self._lost or any(worker.task for worker in self._workers):
+            yield from self._assign(waiting)
+            yield from self._wait()
+            yield from self._limit_processes()
 
     def close(self) -> None:
-        """Ends all workers and whatever they started."""
-        for worker in [*self._staff]:
-            self._dismiss(worker)
+        """End all workers and the processes that they started."""
+        for worker in [*self._workers]:
+            self._end_worker(worker)
 
-    def _employ(self) -> None:
+    def _start_worker(self) -> None:
+        """Start one worker; raises CannotStart or ProblemsError after FUTILE failures."""
         why, error = f"{FUTILE} worker processes in a row ended before they were ready", None
         while self._futile < FUTILE:
             try:
-                # A process that imports torch answers after seconds
+                # A server that still imports torch answers after seconds
                 with self.signals.at_once():
-                    self._staff.append(self.hire())
+                    self._workers.append(self.start())
                 return
             except (EOFError, OSError) as raised:
                 self._futile, error = self._futile + 1, raised
@@ -452,34 +469,34 @@ class Supervisor:
         short = lacking(error)
         raise CannotStart(why) if short is None else ProblemsError(short)
 
-    def _feed(self, waiting: deque[Task]) -> Iterator[Happening]:
-        """Hands tasks to workers that have loaded what they name, else to new ones: as many as
-        there are tasks for, at most `jobs` at work; some that wait stay, as the next tasks may be
-        theirs."""
-        for ended in [worker for worker in self._staff if worker.ready and worker.gone]:
-            # What an earlier check left behind ended it: no later one is to blame
-            self._dismiss(ended)
+    def _assign(self, waiting: deque[Task]) -> Iterator[TaskEvent]:
+        """Assign tasks to idle workers of the same server, or to new ones. At most `jobs` workers
+        are busy, and no more are started than there are tasks; up to KEPT idle ones are kept."""
+        for ended in [worker for worker in self._workers if worker.ready and worker.gone]:
+            # Ended by what an earlier check left running: no later check is to blame
+            self._end_worker(ended)
         while (task := self._next(waiting)) is not None:
-            ready = [worker for worker in self._staff if worker.ready]
+            ready = [worker for worker in self._workers if worker.ready]
             fit = (each for own in (task.server, None) for each in ready if each.server == own)
             worker = next(fit, None)
             if worker is None:
-                wanted = len(waiting) + len(self._lost) + sum(bool(w.task) for w in self._staff)
-                for _ in range(min(self.jobs, wanted) - (len(self._staff) - len(ready))):
-                    self._employ()
+                wanted = len(waiting) + len(self._lost) + sum(bool(w.task) for w in self._workers)
+                for _ in range(min(self.jobs, wanted) - (len(self._workers) - len(ready))):
+                    self._start_worker()
                 for idle in ready[:-KEPT]:
-                    self._dismiss(idle)
+                    self._end_worker(idle)
                 return
             alone = task in self._lost
             (self._lost if alone else waiting).remove(task)
-            yield Told(task, BEGAN)
+            yield Message(task, BEGAN)
             worker.begin(task, alone)
-            self._staff.remove(worker)
-            self._staff.append(worker)
+            self._workers.remove(worker)
+            self._workers.append(worker)
 
     def _next(self, waiting: deque[Task]) -> Task | None:
-        """One that was lost when no other runs, and none beside it; none where all `jobs` run."""
-        running = [worker for worker in self._staff if worker.task]
+        """Return the next task to start, None if none can start now. A task that is run again
+        starts only while no other runs, and no other starts while it runs."""
+        running = [worker for worker in self._workers if worker.task]
         if self._lost or any(worker.alone for worker in running):
             return self._lost[0] if self._lost and not running else None
         if len(running) >= self.jobs:
@@ -487,98 +504,103 @@ class Supervisor:
         taken = frozenset[str]().union(*(w.task.slots for w in running if w.task))
         return next((task for task in waiting if not task.slots & taken), None)
 
-    def _listen(self) -> Iterator[Happening]:
-        """Waits for the next word of a worker or a task, an end, or a deadline."""
-        watched = [worker for worker in self._staff if not worker.ready]
+    def _wait(self) -> Iterator[TaskEvent]:
+        """Wait for a message, the end of a worker, or a deadline, and yield what follows from
+        it."""
+        watched = [worker for worker in self._workers if not worker.ready]
         if not watched:
             return
-        first = min([w.deadline for w in watched] + [self._looks for w in watched if w.task])
+        first = min([w.deadline for w in watched] + [self._next_count for w in watched if w.task])
         pipes = [pipe for worker in watched for pipe in worker.pipes]
-        heard = set(wait([self.signals.bell, *pipes], max(0.0, first - time.monotonic())))
+        ready = set(wait([self.signals.bell, *pipes], max(0.0, first - time.monotonic())))
         self.signals.check()
         for worker in watched:
-            if worker not in self._staff:
-                continue  # dismissed with another
-            pipe = next((pipe for pipe in worker.pipes if pipe in heard), None)
+            if worker not in self._workers:
+                continue  # ended together with another worker
+            pipe = next((pipe for pipe in worker.pipes if pipe in ready), None)
             if pipe is worker.own.pipe:
-                yield from self._hear(worker)
+                yield from self._receive(worker)
             elif pipe == worker.sentinel:
-                yield from self._bury(worker, worker.silent())
+                yield from self._task_lost(worker, worker.silent())
             elif pipe is not None:
-                yield from self._hear_task(worker)
+                yield from self._receive_from_task(worker)
             elif time.monotonic() >= worker.deadline:
-                yield from self._bury(worker, worker.late())
+                yield from self._task_lost(worker, worker.late())
 
-    def _look(self) -> Iterator[Happening]:
-        """Ends tasks that have started more processes than the machine can bear, and cuts what they
-        print to what is kept."""
-        if time.monotonic() < self._looks:
+    def _limit_processes(self) -> Iterator[TaskEvent]:
+        """End tasks that have more than MOST processes, and cut long output. Does this every
+        LOOKS_EVERY seconds."""
+        if time.monotonic() < self._next_count:
             return
-        for worker in self._staff:
+        for worker in self._workers:
             cut_at(worker.files.printed)
-        found = sizes(worker.pid for worker in self._staff if worker.task)
-        for worker in [each for each in self._staff if found.get(each.pid, 0) > MOST]:
-            yield from self._bury(worker, worker.died("processes", found[worker.pid]))
-        self._looks = time.monotonic() + LOOKS_EVERY
+        found = sizes(worker.pid for worker in self._workers if worker.task)
+        for worker in [each for each in self._workers if found.get(each.pid, 0) > MOST]:
+            yield from self._task_lost(worker, worker.died("processes", found[worker.pid]))
+        self._next_count = time.monotonic() + LOOKS_EVERY
 
-    def _hear(self, worker: Worker) -> Iterator[Happening]:
-        """What a worker itself says: that it is ready, or that the process of its task has ended.
-        Anything else was written by what ran there."""
-        for kind, payload in worker.own.hear():
+    def _receive(self, worker: Worker) -> Iterator[TaskEvent]:
+        """Handle the messages of a worker itself: it is ready, or its task's process has ended. Any
+        other message was written by checked code."""
+        for kind, payload in worker.own.receive():
             match kind, payload:
                 case "ready", _ if not worker.started:
                     self._hello, self._futile = payload, 0
                     worker.idle()
-                case "ended", [int(code), bool(leaves_some)] if worker.said is not None:
-                    # What it said before it ended
-                    while worker.task and not worker.said.closed and worker.said.pipe.poll():
-                        yield from self._hear_task(worker)
+                case "ended", [int(code), bool(leaves_some)] if worker.channel is not None:
+                    # Messages that the task sent before it ended
+                    while worker.task and not worker.channel.closed and worker.channel.pipe.poll():
+                        yield from self._receive_from_task(worker)
                     if worker.task is not None:
-                        yield from self._bury(worker, worker.child_ended(code))
+                        yield from self._task_lost(worker, worker.child_ended(code))
                     elif leaves_some:
-                        self._dismiss(worker)
+                        self._end_worker(worker)
                     else:
                         worker.idle()
                 case _:
                     worker.own.closed = True
-            if worker not in self._staff:
+            if worker not in self._workers:
                 return
         if worker.own.closed:
-            yield from self._bury(worker, worker.silent())
+            yield from self._task_lost(worker, worker.silent())
 
-    def _hear_task(self, worker: Worker) -> Iterator[Happening]:
-        said = worker.said
-        for kind, payload in said.hear() if said else ():
+    def _receive_from_task(self, worker: Worker) -> Iterator[TaskEvent]:
+        """Handle the messages of a worker's task."""
+        channel = worker.channel
+        for kind, payload in channel.receive() if channel else ():
             task = worker.task
             if task is None:
-                break  # it has its answer
+                break  # the result has arrived
             if kind == "begins":
                 worker.loading, worker.deadline = False, time.monotonic() + task.limits[1]
                 continue
             if kind == "result":
                 worker.task, worker.deadline = None, time.monotonic() + ENDS_WITHIN
-            yield Told(task, kind, payload)
-        if said and said.closed and worker.task is not None:
+            yield Message(task, kind, payload)
+        if channel and channel.closed and worker.task is not None:
             worker.deadline = min(worker.deadline, time.monotonic() + SILENT_FOR)
 
-    def _bury(self, worker: Worker, died: Died) -> Iterator[Happening]:
+    def _task_lost(self, worker: Worker, died: Died) -> Iterator[TaskEvent]:
+        """End a worker that is lost; its task is lost too, or is run again where a process that it
+        shared with others ended."""
         task, with_others = worker.task, died.how in ("server", "parent")
-        self._dismiss(worker)
-        # One for all that a server took with it
+        self._end_worker(worker)
+        # Workers lost with one server count once
         self._futile += not worker.started and not (with_others and worker.parent == self._server)
         if died.how == "server":
             self._server = worker.parent
-            for idle in [w for w in self._staff if w.task is None and w.parent == self._server]:
-                self._dismiss(idle)  # has ended with it, whether that is seen yet or not
+            for idle in [w for w in self._workers if w.task is None and w.parent == self._server]:
+                self._end_worker(idle)  # its sentinel may not show its end yet
         if task is not None and with_others and not worker.alone:
             self._lost.append(task)
         elif task is not None:
             yield Lost(task, died, worker.loading)
-        elif not self._staff:
-            self._employ()
+        elif not self._workers:
+            self._start_worker()
 
-    def _dismiss(self, worker: Worker) -> None:
+    def _end_worker(self, worker: Worker) -> None:
+        """End a worker and the orphans of its tasks."""
         worker.end()
-        self._staff.remove(worker)
+        self._workers.remove(worker)
         if worker.parent is not None:
-            end_orphans(worker.parent, [other.pid for other in self._staff])
+            end_orphans(worker.parent, [other.pid for other in self._workers])

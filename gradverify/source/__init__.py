@@ -1,1 +1,1 @@
-"""What source text tells without importing it."""
+"""Analysis of source text without importing it."""

@@ -1,5 +1,5 @@
-"""The hand-written backwards of source files, found by their syntax, and which of them a spec leads
-to. Nothing is imported."""
+"""Find the hand-written backwards in source files by syntax, and those that the target of a spec
+reaches. Nothing is imported."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Function:
     """A subclass of `torch.autograd.Function`, or an operator (`name`: torch.ops.library.operator)
     with a backward of its own.
 
-    `line`: of its definition; `backward`: its line, None where it stands elsewhere; `inside`: the
-    function that it is defined in, so that no spec can name it; `symbol`: of an operator, what
-    Python calls it in the module.
+    `line`: of its definition; `backward`: the line of backward, None if it is in another file;
+    `inside`: the function that it is defined in, so that no spec can name it; `symbol`: the Python
+    name of an operator in the module.
     """
 
     kind: Literal["autograd.Function", "operator"]
@@ -67,8 +67,8 @@ class Function:
 
 
 def functions(library: Library, files: Iterable[Path]) -> Iterator[Function]:
-    """All of them, file by file, in the order of their lines. A class without any `forward` is a
-    base for others, and none."""
+    """Yield all Functions, file by file, in the order of their lines. A class without `forward` is
+    a base class, and does not count."""
     for module in filter(None, map(library.read, files)):
         found = list(operators(library, module))
         for name in module.definitions:
@@ -86,7 +86,7 @@ def functions(library: Library, files: Iterable[Path]) -> Iterator[Function]:
                 for each in body
                 if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
             ]
-            # A subclass is to define it
+            # Abstract: a subclass defines forward
             if not body or (len(body) == 1 and isinstance(body[0], (ast.Raise, ast.Pass))):
                 continue
             backward = methods.get("backward") or methods.get("vjp")
@@ -103,8 +103,8 @@ def functions(library: Library, files: Iterable[Path]) -> Iterator[Function]:
 def lineage(
     library: Library, module: Module, name: str
 ) -> tuple[list[tuple[Module, str]], set[str]]:
-    """A class and those that it inherits from, nearest first, as far as they can be read; and the
-    dotted names of the others."""
+    """Return a class and its base classes, nearest first, as far as they can be read; and the
+    dotted names of the other bases."""
     classes: list[tuple[Module, str]] = []
     others: set[str] = set()
     waiting = [(module, name)]
@@ -127,7 +127,8 @@ def lineage(
 
 
 def operators(library: Library, module: Module) -> Iterator[Function]:
-    """Operators of `torch.library` that `register_autograd` gives a backward in the same file."""
+    """Yield the operators of `torch.library` that get a backward by `register_autograd` in the same
+    file."""
 
     def operator_of(first: ast.expr | None) -> str | None:
         if isinstance(first, ast.Constant) and isinstance(first.value, str) and "::" in first.value:
@@ -193,14 +194,15 @@ Key = tuple[str, str]
 
 
 def key_of(function: Function) -> Key:
-    """What one Function is known by: its file and name; an operator by its name alone."""
+    """Return the key of a Function: its file and name; for an operator just its name."""
     if function.kind == "operator":
         return ("", function.name)
     return (str(function.file), function.name)
 
 
 class Reached(NamedTuple):
-    """`direct`: the target is this Function itself; `through`: those that its code calls."""
+    """The Functions that a target reaches. `direct`: the target is this Function itself;
+    `through`: the Functions that its code calls."""
 
     direct: Key | None = None
     through: frozenset[Key] = frozenset()
@@ -208,13 +210,14 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True)
 class Reach:
-    """Targets looked up among `functions`."""
+    """The lookup of targets among `functions`."""
 
     library: Library
     functions: Mapping[Key, Function]
 
     def of(self, target: str, folders: Sequence[Path]) -> Reached:
-        """`target` as a case holds it: files are absolute; modules are looked up in `folders`."""
+        """Return the Functions that a case's `target` reaches; modules are looked up in
+        `folders`."""
         place, _, attribute = target.rpartition(":")
         module = self.library.read(Path(place)) if place.endswith(".py") else None
         meant = (
@@ -236,8 +239,8 @@ class Reach:
                 if isinstance(each, (ast.Attribute, ast.Name))
                 and (text := dotted(each)) is not None
             }
-            # Where they are looked up: of a class both in its body and around it, because its
-            # methods do not see its names
+            # Names in a class are looked up in its body and around it, as methods do not see the
+            # names of the body
             scopes = (
                 (meant.name, meant.name.rpartition(".")[0])
                 if isinstance(meant.node, ast.ClassDef)
@@ -252,8 +255,8 @@ class Reach:
         return Reached(None, frozenset(through))
 
     def _key(self, meant: Meant | str, *named: str) -> Key | None:
-        """A Function that is named so (with its `apply`), or an operator:
-        torch.ops.library.operator, with or without an overload."""
+        """Return the key of a Function with one of these attributes (as `apply`), or of an
+        operator: torch.ops.library.operator, with or without an overload."""
         if isinstance(meant, str):
             key = ("", ".".join(meant.split(".")[:4]))
             return key if key in self.functions else None

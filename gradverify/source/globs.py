@@ -13,8 +13,8 @@ ANY_DEPTH = "**"
 
 
 def matches(pattern: str, folder: str, file: str) -> bool:
-    """Does the glob `pattern`, relative to `folder`, stand for `file`? Both are absolute; neither
-    needs to exist."""
+    """Return whether the glob `pattern`, relative to `folder`, matches `file`. Folder and file are
+    absolute, and need not exist."""
     base, wanted = based(pattern, folder)
     if not f"{file}{os.sep}".startswith(f"{base.rstrip(os.sep)}{os.sep}"):
         return False
@@ -26,16 +26,16 @@ def matches(pattern: str, folder: str, file: str) -> bool:
 
 
 def any_file(pattern: str, folder: str) -> bool:
-    """Is there anything that the glob stands for?"""
+    """Return whether the glob matches any existing file or folder."""
     base, wanted = based(pattern, folder)
-    # Pathlib refuses `**.cu`; here it is `*.cu`
+    # Pathlib rejects `**.cu`; here it is `*.cu`
     names = [name if name == ANY_DEPTH else name.replace(ANY_DEPTH, "*") for name in wanted]
     return not wanted or any(True for _ in Path(base).glob("/".join(names)))
 
 
 def based(pattern: str, folder: str) -> tuple[str, tuple[str, ...]]:
-    """The folder that a pattern starts from, its leading `..` followed, and the names below it,
-    which may be globs."""
+    """Return the folder that a pattern starts from, with its leading `..` applied, and the names
+    below it, which may be globs."""
     parts = os.path.normpath(pattern).split(os.sep)  # noqa: PTH206 - PurePath is ten times slower
     if os.path.isabs(pattern):  # noqa: PTH117
         folder, parts = f"{parts[0]}{os.sep}", parts[1:]

@@ -1,5 +1,5 @@
-"""The graph of local imports: what the text of each file imports, which files that is, and all that
-something imports by way of others."""
+"""The graph of local imports: the imports in the text of each file, the files of the imported
+modules, and all files that a module imports directly or indirectly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import gradverify
 from gradverify.source.modules import INSTALLED, parsed
 
 SELF = "gradverify"
-# What no spec's folder replaces, and nobody's change is looked for in
+# Packages that no folder of a spec replaces, and that are not searched for changes
 HEAVY = frozenset({"torch", "numpy"})
 STDLIB = f"{Path(os.__file__).parent}{os.sep}"
 BY_NAME = ("import_module", "__import__")  # functions whose first argument names a module
@@ -32,7 +32,7 @@ LOADERS = frozenset(
         "exec_module",
         "load_module",
         "load_source",
-        # Functions that load what only the running program can name
+        # Functions that load a module whose name is known only at run time
         "run_path",
         "run_module",
         "resolve_name",
@@ -43,16 +43,16 @@ PYTHON = ".py"
 
 
 def is_local(place: str) -> bool:
-    """Is a file or folder neither Python's own nor installed?"""
+    """Return whether a file or folder is neither in the standard library nor installed."""
     parts = place.split(os.sep)  # noqa: PTH206 - of every import, and pathlib is slow
     return not place.startswith(STDLIB) and INSTALLED.isdisjoint(parts)
 
 
-# ---- What a text imports
+# ---- The imports in a text
 class Text(NamedTuple):
-    """`imports`: modules that are asked for, dots before relative ones, with what is taken out of
-    each, names or submodules. `exported`: the names of a literal `__all__`, which `from package
-    import *` imports where they are submodules. `loads`: it may load any file."""
+    """The imports of a file. `imports`: modules, with leading dots if relative, each with the
+    names or submodules imported from it. `exported`: the names of a literal `__all__`, which `from
+    package import *` imports if they are submodules. `loads`: the file may load any other file."""
 
     imports: tuple[tuple[str, tuple[str, ...]], ...] = ()
     exported: tuple[str, ...] = ()
@@ -60,16 +60,15 @@ class Text(NamedTuple):
 
 
 def read(file: str | None) -> Text | None:
-    """What the file says; None where it cannot be read as Python. What is not Python's source (a
-    compiled module) imports nothing that can be seen."""
+    """Return the imports of a file; None if it cannot be parsed. A compiled module has no visible
+    imports."""
     if file is None or not file.endswith(PYTHON):
         return Text()
     tree = parsed(Path(file))
     if isinstance(tree, str):
         return None
     source = Path(file).read_bytes()
-    # Expressions are looked into only where one of them may load something: they are nine tenths of
-    # a tree.
+    # Expressions, nine tenths of a tree, are visited only if one of them may load a module
     nodes = list(
         _nodes(tree, any(name.encode() in source for name in (*BY_NAME, *LOADERS, RUNS_TEXT)))
     )
@@ -111,8 +110,7 @@ def read(file: str | None) -> Text | None:
 
 
 def _nodes(tree: ast.AST, expressions: bool) -> Iterator[ast.AST]:
-    """All nodes (or only statements and what holds them), without what stands under `if
-    TYPE_CHECKING:`."""
+    """Yield all nodes (or all but expressions), without those under `if TYPE_CHECKING:`."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -130,15 +128,15 @@ def _nodes(tree: ast.AST, expressions: bool) -> Iterator[ast.AST]:
 
 
 def _called(node: ast.expr) -> str | None:
-    """The last name of `name` or `a.b.name`."""
+    """Return the last name of `name` or `a.b.name`."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else None
 
 
 def _imported_by_name(call: ast.Call) -> str | None:
-    """Of `import_module(NAME)` a literal name, empty where none is given; None of a computed one,
-    which may be any."""
+    """Return the literal name in `import_module(NAME)`, empty if none is given; None for a computed
+    one, which may be any."""
     given = dict(zip(("name", "package"), call.args, strict=False)) | {
         word.arg: word.value for word in call.keywords
     }
@@ -155,10 +153,10 @@ def _imported_by_name(call: ast.Call) -> str | None:
         return ""
 
 
-# ---- Where modules are
+# ---- Places of modules
 class Module(NamedTuple):
-    """`file`: what importing it runs, None for a namespace package; `folders`: where its submodules
-    lie, none for a plain module."""
+    """A module. `file`: the file that importing it runs, None for a namespace package; `folders`:
+    those of its submodules, none for a plain module."""
 
     name: str
     file: str | None
@@ -166,22 +164,23 @@ class Module(NamedTuple):
 
     @property
     def package(self) -> str:
-        """What relative imports in it count from."""
+        """The package that relative imports in the module refer to."""
         return self.name if self.folders else self.name.rpartition(".")[0]
 
     @property
     def is_local(self) -> bool:
-        """Is it, or may something in it be, neither Python's own nor installed?"""
+        """Whether the module, or part of it, may be neither in the standard library nor
+        installed."""
         return any(is_local(place) for place in ((self.file,) if self.file else self.folders))
 
 
-# ---- What is imported by way of others
+# ---- Indirect imports
 @dataclass
 class Imported:
-    """`files`: absolute; `unread`: those of them of which not all that they load can be told,
-    because they are no Python or compute it; `names`: all names that are, or may be, modules that
-    are asked for, and those of the packages around them; `missing`: those that are certainly asked
-    for and found nowhere; `modules`: those that one file imports itself."""
+    """A set of imports. `files`: absolute paths; `unread`: those whose imports are not fully known,
+    because they cannot be parsed or compute names; `names`: all names that are, or may be, imported
+    modules, and those of the packages around them; `missing`: names that are certainly imported but
+    not found; `modules`: those imported directly by one file."""
 
     files: set[str] = field(default_factory=set)
     unread: set[str] = field(default_factory=set)
@@ -191,7 +190,7 @@ class Imported:
 
 
 class Graph:
-    """The local imports of many starts; each file is read once."""
+    """The local imports of any number of targets; each file is read once."""
 
     def __init__(self) -> None:
         text = cache(read)
@@ -200,10 +199,10 @@ class Graph:
     def of(
         self, targets: Iterable[str], modules: Iterable[str], folders: Sequence[str]
     ) -> Imported:
-        """Of all that a spec names: functions as `module:attribute`, `module.attribute`,
-        `/file.py:attribute`, and modules; `folders` come first on the path. A file that is loaded
-        by itself has its own folder before them while it loads, and no more when its functions
-        run."""
+        """Return the imports of the names in a spec: functions as `module:attribute`,
+        `module.attribute`, `/file.py:attribute`, and modules. `folders` come first on the path. A
+        file that is loaded by path has its own folder before them while it loads, but not when its
+        functions run."""
         scope, starts, found = self._scope(*folders), Imported(), Imported()
         for target in targets:
             place, _, _ = target.rpartition(":")
@@ -212,25 +211,24 @@ class Graph:
                 starts.modules += alone.modules
                 self._scope(str(Path(place).parent), *folders).reach(alone, found)
             else:
-                scope.ask(place or scope.longest(target), starts)
+                scope.add(place or scope.longest(target), starts)
         for name in modules:
-            scope.ask(name, starts)
+            scope.add(name, starts)
         scope.reach(starts, found)
         return found
 
 
 class _Scope:
-    """All code that finds modules in the same folders, which come first on its path. What each file
-    imports is looked up once."""
+    """The lookup of modules with the same folders first on the path. The imports of each file are
+    looked up once."""
 
     def __init__(self, text: Callable[[str | None], Text | None], folders: Sequence[str]) -> None:
         self._text, self._folders = text, folders
         self._located, self._of = cache(self._locate), cache(self._imported)
 
     def find(self, name: str) -> tuple[list[Module], bool]:
-        """The modules that importing a dotted name imports, from the outermost package on, as far
-        as they are found; and whether the last one has the whole name, or lies in what is
-        installed."""
+        """Return the modules imported by a dotted name, from the outermost package on, as far as
+        they are found; and whether the last one has the whole name, or is installed."""
         modules: list[Module] = []
         for dotted in accumulate(name.split("."), "{}.{}".format):
             module = self._located(dotted, modules[-1].folders if modules else None)
@@ -242,15 +240,15 @@ class _Scope:
         return modules, True
 
     def _locate(self, name: str, folders: Sequence[str] | None) -> Module | None:
-        """A module of a package that has `folders`, or one at the top, where Python's own win over
-        all others of their names."""
+        """Return a module of a package with these `folders`, or a top-level one, for which the
+        standard library has precedence."""
         if folders is not None:
             spec = PathFinder.find_spec(name.rpartition(".")[2], list(folders))
         elif name == SELF:
             spec = PathFinder.find_spec(
                 name, [str(Path(place).parent) for place in gradverify.__path__]
             )
-        # Not all that Python's library has on some platform is there on this one
+        # Some modules of the standard library do not exist on this platform
         elif (
             name in HEAVY
             or name in sys.builtin_module_names
@@ -262,7 +260,7 @@ class _Scope:
             return Module(name, STDLIB)
         else:
             spec = PathFinder.find_spec(name, [*self._folders, *sys.path])
-            # What installing in place (`pip install -e`) puts beside Python's own
+            # Finders of packages installed in place (`pip install -e`)
             for finder in sys.meta_path:
                 look = getattr(finder, "find_spec", None)
                 if (
@@ -270,7 +268,7 @@ class _Scope:
                     and look is not None
                     and finder not in (PathFinder, BuiltinImporter, FrozenImporter)
                 ):
-                    # Somebody else's finder: it cannot tell, so the name is not found
+                    # If a foreign finder raises, the name counts as not found
                     with suppress(Exception):
                         spec = look(name, None)
         if spec is None:
@@ -281,14 +279,14 @@ class _Scope:
         return Module(name, os.path.abspath(file) if file else None, within)  # noqa: PTH100
 
     def longest(self, dotted: str) -> str:
-        """The longest beginning of `package.module.attribute` that is a module."""
+        """Return the longest prefix of `package.module.attribute` that is a module."""
         parts = dotted.split(".")
         names = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
         return next((name for name in names if self.find(name)[1]), parts[0])
 
-    def ask(self, name: str, edges: Imported, certain: bool = True) -> Module | None:
-        """Add what importing a name imports; its module where that is found whole. Not `certain`:
-        it may be no module at all."""
+    def add(self, name: str, edges: Imported, certain: bool = True) -> Module | None:
+        """Add the modules imported by a name to `edges`, and return its module if it is found. Not
+        `certain`: the name may be no module."""
         modules, is_whole = self.find(name)
         edges.names.update(accumulate(name.split("."), "{}.{}".format))
         edges.modules += [
@@ -299,7 +297,7 @@ class _Scope:
         return modules[-1] if is_whole else None
 
     def reach(self, starts: Imported, found: Imported) -> None:
-        """Add all that is imported from there on."""
+        """Add all direct and indirect imports of `starts` to `found`."""
         files, waiting = set[str](), [starts]
         while waiting:
             edges = waiting.pop()
@@ -313,18 +311,19 @@ class _Scope:
         found.files |= files
 
     def _imported(self, module: Module) -> Imported:
+        """Return the direct imports of a module."""
         text, edges = self._text(module.file), Imported()
         if text is None or (text.loads and module.name.partition(".")[0] != SELF):
             edges.unread.add(str(module.file))
-        # What gradverify loads itself is what a spec names
-        for asked, members in text.imports if text else ():
+        # Files that gradverify itself loads by path are named in the spec
+        for imported, members in text.imports if text else ():
             try:
-                name = resolve_name(asked, module.package)
+                name = resolve_name(imported, module.package)
             except ImportError:  # dots that lead out of all packages
                 continue
-            package = self.ask(name, edges)
+            package = self.add(name, edges)
             if package is not None and package.is_local and package.folders:
                 stars = self._text(package.file) if "*" in members else None
                 for member in (*members, *(stars.exported if stars else ())):
-                    self.ask(f"{name}.{member}", edges, certain=False)
+                    self.add(f"{name}.{member}", edges, certain=False)
         return edges

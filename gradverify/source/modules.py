@@ -1,5 +1,5 @@
-"""Python files read without importing them: where they are, their definitions, and what the names
-in them stand for."""
+"""Read Python files without importing them: find them, their definitions, and the meaning of the
+names in them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gradverify.model.paths import files_below, is_file, is_folder, resolved
 
 
 def python_path() -> list[str]:
-    """`sys.path` as Python itself reads it: entries that are no text (a `Path` that somebody
-    inserted) are passed over."""
+    """Return `sys.path` as Python itself uses it: entries that are no strings (an inserted `Path`)
+    are ignored."""
     return [entry for entry in sys.path if isinstance(entry, str)]
 
 
-LARGEST = 1 << 22  # bytes of a file that is read; what is longer was generated
-INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of what is installed
+LARGEST = 1 << 22  # bytes of a file that is read; longer ones are generated
+INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of installed packages
 LOCALS = "<locals>"  # as in Python's __qualname__
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,9 +31,9 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
-    """One file. `name` is what it is imported by from `root`; `definitions`: classes and functions
-    by qualified name; `imported`, `assigned`: what names at its top stand for; `stars`: the modules
-    of `from … import *`."""
+    """One file. `name`: its module name, imported from `root`; `definitions`: classes and
+    functions by qualified name; `imported`, `assigned`: the meaning of names at top level;
+    `stars`: the modules of `from … import *`."""
 
     file: Path
     root: Path
@@ -46,8 +46,8 @@ class Module:
 
 
 class Meant(NamedTuple):
-    """What a name leads to: a definition or an assigned expression of a module that was read, and
-    the attributes of it that are named (`rest`)."""
+    """The meaning of a name: a definition or an assigned expression of a module that was read, and
+    further attributes of it (`rest`)."""
 
     module: Module
     name: str
@@ -65,7 +65,7 @@ class Library:
     _modules: dict[Path, Module | None] = field(default_factory=dict)
 
     def read(self, file: Path) -> Module | None:
-        """None where the file is no Python that this interpreter reads."""
+        """Read a file; None if this interpreter cannot parse it."""
         file = resolved(file)
         if file not in self._modules:
             tree = parsed(file)
@@ -81,8 +81,8 @@ class Library:
         scope: str = "",
         seen: frozenset[tuple[Path, str]] = frozenset(),
     ) -> Meant | str:
-        """What a dotted name means in a module, inside the definition `scope`; its full dotted name
-        where it leads out of what can be read."""
+        """Return the meaning of a dotted name in a module, inside the definition `scope`; its full
+        dotted name if it is defined in no readable file."""
         if (module.file, text) in seen:
             return text
         seen |= {(module.file, text)}
@@ -101,7 +101,7 @@ class Library:
                 module,
                 seen,
             )
-        # `Base = torch.autograd.Function` stands for what it names; any other expression for itself
+        # `Base = torch.autograd.Function` is an alias; any other expression is the meaning itself
         if head in module.assigned:
             named = dotted(module.assigned[head])
             if named is None:
@@ -122,8 +122,8 @@ class Library:
         importer: Module | None = None,
         seen: frozenset[tuple[Path, str]] = frozenset(),
     ) -> Meant | str:
-        """What `package.module.attribute` names, looked up in these folders. What is installed is
-        read for an importer in the same package only."""
+        """Return the meaning of `package.module.attribute`, looked up in these folders. Installed
+        files are read only for an importer in the same package."""
         parts = name.split(".")
         for folder in () if _is_torch(name) else folders:
             file, used = _located(folder, parts)
@@ -141,30 +141,30 @@ class Library:
 
 
 def parsed(file: Path) -> ast.Module | str:
-    """The syntax tree, or why there is none."""
+    """Return the syntax tree of a file, or the reason why it cannot be parsed."""
     try:
         with file.open("rb") as stream:
             text = stream.read(LARGEST + 1)
         if len(text) > LARGEST:
             return f"longer than {LARGEST >> 20} MiB"
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes in other people's strings
+            warnings.simplefilter("ignore")  # about invalid escapes in strings
             return ast.parse(text, str(file))
     except SyntaxError as error:
-        told = f"{type(error).__name__}: {error.msg}"
-        return f"{told} (line {error.lineno})" if error.lineno else told
+        reason = f"{type(error).__name__}: {error.msg}"
+        return f"{reason} (line {error.lineno})" if error.lineno else reason
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         return str(error) or type(error).__name__
 
 
 def python_files(place: Path) -> Iterator[Path]:
-    """The file itself, or all below a folder, sorted; hidden folders, virtual environments and
-    build output left out."""
+    """Yield the file itself, or all Python files below a folder, sorted, without those in hidden
+    folders, virtual environments and build output."""
     return files_below(place, (".py",)) if place.is_dir() else iter((place,))
 
 
 def root_of(file: Path) -> Path:
-    """The folder that a file is imported from: the first above it that is no package."""
+    """Return the folder that a file is imported from: the first above it that is no package."""
     folder = resolved(file).parent
     while (folder / "__init__.py").is_file() and folder.parent != folder:
         folder = folder.parent
@@ -172,7 +172,7 @@ def root_of(file: Path) -> Path:
 
 
 def dotted(node: ast.AST) -> str | None:
-    """`a.b.c` of a chain of attributes; None of anything else."""
+    """Return `a.b.c` for a chain of attributes; None for any other node."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -185,8 +185,8 @@ def _is_torch(name: str) -> bool:
 
 
 def _near(file: Path, importer: Path) -> bool:
-    """Is an imported file worth reading? Of what is installed only the importer's own package,
-    beside what was read anyway."""
+    """Return whether an imported file is to be read: any that is not installed, or one of the
+    importer's own package."""
     if INSTALLED.isdisjoint(file.parts):
         return True
     root = root_of(importer)
@@ -197,8 +197,8 @@ def _near(file: Path, importer: Path) -> bool:
 
 
 def _located(folder: Path, parts: Sequence[str]) -> tuple[Path | None, int]:
-    """The file of the longest importable beginning of a dotted name, and how many of its parts that
-    is."""
+    """Return the file of the longest importable prefix of a dotted name, and the number of its
+    parts."""
     found: tuple[Path | None, int] = (None, 0)
     if is_file(folder / "__init__.py"):
         found = (folder / "__init__.py", 0)
@@ -214,8 +214,8 @@ def _located(folder: Path, parts: Sequence[str]) -> tuple[Path | None, int]:
 
 
 def _scopes(scope: str) -> Iterator[str]:
-    """The prefixes that a name is looked up under, from inside out: those of functions, and of a
-    class in its own body alone, not in its methods."""
+    """Yield the prefixes under which a name is looked up, from inside out: those of functions, and
+    of a class in its own body only, not in its methods."""
     parts = scope.split(".") if scope else []
     at_hand = len(parts)
     while parts:
@@ -226,15 +226,15 @@ def _scopes(scope: str) -> Iterator[str]:
 
 
 def _module(file: Path, tree: ast.Module) -> Module:
-    """Definitions in all branches and all functions, of names that are defined twice the first;
-    imports anywhere; assignments at the top."""
+    """Return the module of a syntax tree: definitions in all branches and functions (the first of
+    several with one name), imports anywhere, assignments at top level."""
     root = root_of(file)
     path = file.relative_to(root).with_suffix("")
     definitions: dict[str, Definition] = {}
     imported: dict[str, str] = {}
     assigned: dict[str, ast.expr] = {}
     stars: list[str] = []
-    # A stack: a thousand `elif`s are nested as deep
+    # A stack, not recursion: a thousand `elif`s are nested a thousand deep
     waiting: list[tuple[ast.AST, str]] = [(tree, "")]
     while waiting:
         node, prefix = waiting.pop()
@@ -288,13 +288,13 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def place_of(text: str, folders: Sequence[str]) -> Path | None:
-    """The file or folder that `text` names: a path, else a module looked up in `folders`. None
-    where there is none, or it has no Python source."""
+    """Return the file or folder that `text` names: a path, else a module looked up in `folders`.
+    None if there is none, or it has no Python source."""
     path = Path(text)
     if is_folder(path) or (is_file(path) and path.suffix == ".py"):
         return path
     parts = text.split(".") if MODULE.fullmatch(text) else []
-    # Parents are not imported, only their folders looked into
+    # Parent packages are searched, not imported
     for folder in map(Path, folders if parts else ()):
         file, used = _located(folder, parts)
         if file is not None and used == len(parts):
@@ -305,8 +305,8 @@ def place_of(text: str, folders: Sequence[str]) -> Path | None:
 
 
 def shown(path: Path, cwd: Path) -> str:
-    """Relative to the current folder where it lies below it and is not installed there; else
-    relative to where it is imported from."""
+    """Return a path relative to the current folder if it lies below that and is not installed, else
+    relative to the folder that it is imported from."""
     root = root_of(path)
     if path.is_relative_to(cwd) and INSTALLED.isdisjoint(path.parts):
         return path.relative_to(cwd).as_posix()

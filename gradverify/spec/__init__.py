@@ -1,1 +1,1 @@
-"""What people write. YAML text to a document, to validated checks, to cases; no torch, no numpy."""
+"""Specs: from YAML text to a document, to validated checks, to cases; without torch and NumPy."""

@@ -1,5 +1,6 @@
-"""One written check to its cases: expand its matrix, validate each variant, look for sense, settle.
-The first of these steps that finds faults is the last one; sound variants become cases."""
+"""Turn one check of a spec into cases: expand its matrix, validate each variant, check its values
+for consistency, fold its settings. Faults end this at the step that finds them; valid variants
+become cases."""
 
 from __future__ import annotations
 
@@ -44,45 +45,45 @@ from gradverify.spec.schema import (
 from gradverify.spec.settings import RUN_KEYS, Layer, layer_of, settle
 from gradverify.spec.wording import number_hint, validated
 
-# ---- a tensor
+# ---- A tensor
 INTEGER_RANGES: Mapping[str, tuple[int, int]] = {
     name: held.integers for name, held in TABLE.items() if held.integers
 }
-"""dtype → the integers it holds, high excluded."""
+"""dtype → its range of integers, high excluded."""
 INTEGER_DRAWS = ("integers", "fill", "values", "file", "choice", "kind", "make")
 REDRAWN = ("normal", "uniform", "integers", "choice")
-WHOLE = ("permutation", "one_hot", "mask")  # kinds whose numbers integers can hold
+WHOLE = ("permutation", "one_hot", "mask")  # kinds whose numbers fit integer dtypes
 BLOCKED = ("bsr", "bsc")
-# Elements of the dense shape of a sparse tensor, which the numbers are kept in
+# Elements of the dense shape of a sparse tensor: the numbers are kept in a dense tensor
 LARGEST = 1 << 24
 
 
 def draw_of(tensor: Tensor) -> str:
-    """The key that says how it is drawn; `normal` where none does."""
+    """Return the key that gives how a tensor is drawn; `normal` if there is none."""
     return next((name for name in DRAWS if name in tensor.model_fields_set), "normal")
 
 
 def dtype_of(tensor: Tensor, check: str) -> str:
-    """Its dtype in a check of dtype `check`."""
+    """Return the dtype of a tensor in a check of dtype `check`."""
     return tensor.dtype or own_dtype(draw_of(tensor), tensor.kind, check)
 
 
 def known_shape(tensor: Tensor) -> tuple[int, ...] | None:
-    """None where only a file's content could tell."""
+    """Return the shape of a tensor; None if it is known only from the content of a file."""
     if "values" in tensor.model_fields_set:
         return shape_of(tensor.values)
     return None if tensor.shape is None else tuple(tensor.shape)
 
 
 def shape_of(value: Json) -> tuple[int, ...]:
-    """The shape that the first elements suggest."""
+    """Return the shape of nested lists, as given by their first elements."""
     if not isinstance(value, list):
         return ()
     return (len(value), *(shape_of(value[0]) if value else ()))
 
 
 def leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
-    """The elements of nested lists, each with its place."""
+    """Yield the elements of nested lists, each with its path."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from leaves(item, (*path, index))
@@ -93,8 +94,8 @@ def leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
 def number_faults(
     value: Json, path: Path, dtype: str, shape: tuple[int, ...] | None = None
 ) -> Iterator[Fault]:
-    """What keeps nested numbers from being a tensor of `dtype`, and of `shape`: by default that of
-    the first elements."""
+    """Yield the faults that keep nested numbers from being a tensor of `dtype` and `shape` (by
+    default that of the first elements)."""
     shape = shape_of(value) if shape is None else shape
     if not shape:
         complaint = (
@@ -117,7 +118,7 @@ def number_faults(
 
 
 def scalar_complaint(value: Json, dtype: str) -> str | None:
-    """Why a value cannot be an element of a tensor of `dtype`, or None."""
+    """Return why a value cannot be an element of a tensor of `dtype`, or None."""
     if isinstance(value, bool):
         if dtype == "bool":
             return None
@@ -140,13 +141,13 @@ def scalar_complaint(value: Json, dtype: str) -> str | None:
 def tensor_faults(
     tensor: Tensor, path: Path, check_dtype: str, folder: FilePath
 ) -> Iterator[Fault]:
-    """Everything that is wrong with one tensor beyond its keys' own types."""
+    """Yield the faults of one tensor, apart from the types of its keys."""
 
     def fault(message: str, *place: str | int, key: bool = False) -> Fault:
         return Fault((*path, *place), message, key)
 
-    said = tensor.model_fields_set
-    named = [name for name in DRAWS if name in said]
+    keys = tensor.model_fields_set
+    named = [name for name in DRAWS if name in keys]
     yield from (
         fault(f"`{named[0]}` and `{other}` both say how it is drawn: keep one", other, key=True)
         for other in named[1:]
@@ -216,8 +217,8 @@ def tensor_faults(
         elif not is_file(folder / name):
             yield fault(missing(name, folder), draw)
 
-    if "avoid" not in said:
-        if "margin" in said and tensor.margin != Tensor.model_fields["margin"].default:
+    if "avoid" not in keys:
+        if "margin" in keys and tensor.margin != Tensor.model_fields["margin"].default:
             yield fault("`margin` acts only together with `avoid`", "margin", key=True)
     elif draw not in REDRAWN:
         yield fault(
@@ -258,16 +259,16 @@ def tensor_faults(
         elif shape is not None and kind == "permutation" and whole and shape[-1] > whole[1]:
             yield fault(f"the numbers 0 to {shape[-1] - 1} do not fit into {dtype}", "kind")
     if (
-        "layout" in said
+        "layout" in keys
         and shape is not None
         and (complaint := layout_complaint(tensor, tensor.layout))
     ):
         yield fault(complaint, "layout")
 
     sparse, form = tensor.sparse, "sparse" if tensor.sparse is not None else "nested"
-    if form not in said:
+    if form not in keys:
         return
-    for key in said & {"nested", "layout", *(["symmetric"] if is_symmetric else [])} - {form}:
+    for key in keys & {"nested", "layout", *(["symmetric"] if is_symmetric else [])} - {form}:
         yield fault(f"a {form} tensor has no `{key}`: remove one of the two", key, key=True)
     if draw == "make" or (draw == "kind" and is_symmetric):
         yield fault(f"`{form}` and `{kind or draw}` do not go together", form, key=True)
@@ -336,14 +337,14 @@ def tensor_faults(
 
 
 def avoided(tensor: Tensor) -> tuple[float, ...]:
-    """The numbers to keep away from, one or many written."""
+    """Return the numbers of `avoid`, given as one number or as a list."""
     if tensor.avoid is None:
         return ()
     return tuple(tensor.avoid) if isinstance(tensor.avoid, list) else (float(tensor.avoid),)
 
 
 def layout_complaint(tensor: Tensor, layout: str) -> str | None:
-    """Why a tensor of a known shape cannot lie so in memory, or None."""
+    """Return why a tensor of a known shape cannot have this layout in memory, or None."""
     shape = known_shape(tensor) or ()
     complaint = dimension_complaint(layout, shape)
     if complaint or layout != "expanded" or not is_cut(tensor.kind, tensor.symmetric, shape):
@@ -356,13 +357,13 @@ def layout_complaint(tensor: Tensor, layout: str) -> str | None:
 
 
 def split_key(text: str) -> tuple[str, str]:
-    """`data.npz#key` → (`data.npz`, `key`); other files have no key, a `#` belongs to their
-    name."""
+    """Split `data.npz#key` into (`data.npz`, `key`). Other files have no key: a `#` is part of
+    their name."""
     name, mark, key = text.rpartition("#")
     return (name, key) if mark and name.endswith(".npz") else (text, "")
 
 
-# ---- a check
+# ---- A check
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Also a parameter of a module inside a module: `layers.0.weight`
 INSIDE = re.compile(rf"{PARAMETER.pattern}(\.[A-Za-z0-9_]+)*")
@@ -372,21 +373,21 @@ Builtins = Mapping[str, tuple[str, ...]]
 
 
 def members(check: Check) -> Iterator[tuple[str | int, Json]]:
-    """(name or position, value) of every input."""
+    """Yield (name or position, value) of every input."""
     yield from (
         check.inputs.items() if isinstance(check.inputs, dict) else enumerate(check.inputs or ())
     )
 
 
 def is_tensors(value: Json) -> bool:
-    """Is it a list of tensors?"""
+    """Return whether a value is a list of tensors."""
     return (
         isinstance(value, list) and bool(value) and all(isinstance(item, Tensor) for item in value)
     )
 
 
 def tensors(check: Check, base: Path = ()) -> Iterator[tuple[Path, Tensor]]:
-    """Every tensor of the inputs, those in lists and those by keyword too, and where it stands."""
+    """Yield every tensor of the inputs with its path, also those in lists and those by keyword."""
     for key, named in (("inputs", members(check)), ("kwargs", check.kwargs.items())):
         for name, value in named:
             for place, item in (
@@ -406,8 +407,8 @@ def check_sense(
     builtins: Builtins,
     required: Mapping[str, int],
 ) -> Iterator[Fault]:
-    """Everything wrong with one concrete check (variables replaced) beyond the types of its keys.
-    `required`: how many of a built-in's parameters, the first ones, have no default."""
+    """Yield the faults of one concrete check (variables replaced), apart from the types of its
+    keys. `required`: how many of a built-in's parameters, the first ones, have no default."""
 
     def fault(message: str, *place: str | int, key: bool = False) -> Fault:
         return Fault((*base, *place), message, key)
@@ -463,8 +464,7 @@ def check_sense(
     if parameters is not None and check.inputs is not None:
         yield from _builtin_faults(check, parameters, required.get(check.function, 0), base)
 
-    # A module's parameters are inputs too; what those of a function of the user's are called, only
-    # it knows
+    # A module's parameters are inputs too; the parameters of the user's function are unknown here
     names = (
         (*given, *check.kwargs, *(parameters or () if check.init is not None else ()))
         if isinstance(check.inputs, dict)
@@ -493,7 +493,7 @@ def check_sense(
                 )
         elif (name in given or name in check.kwargs) and not isinstance(own, (Tensor, list)):
             yield Fault(path, f"the input {name!r} is no tensor: it has no gradient", key=True)
-    # Numbers, whatever their nesting: several outputs have a list of them, whose shapes may differ
+    # Numbers with any nesting: for several outputs there is a list of weights, of different shapes
     if check.grad_output is not None:
         if check.expected is None:
             yield fault(
@@ -515,13 +515,13 @@ def _builtin_faults(
     names = tuple(check.inputs) if isinstance(check.inputs, dict) else ()
     strangers = [name for name in names if name not in parameters]
     for name in filter(INSIDE.fullmatch, strangers):
-        beside = (
+        note = (
             f" ({name!r} is a key of the check: it belongs next to `inputs`)"
             if name in Check.model_fields
             else ""
         )
         yield fault(
-            f"has no input {name!r}; {allowed(name, parameters, 'its inputs')}{beside}",
+            f"has no input {name!r}; {allowed(name, parameters, 'its inputs')}{note}",
             "inputs",
             name,
         )
@@ -564,13 +564,13 @@ def _builtin_faults(
         )
 
 
-def name_faults(said: RunSettings, base: Path, codes: Collection[str]) -> Iterator[Fault]:
-    """Rule codes that no rule has, and tags that `-m` could not name."""
-    rules = said.rules or Rules.model_validate({})
+def name_faults(settings: RunSettings, base: Path, codes: Collection[str]) -> Iterator[Fault]:
+    """Yield the faults of unknown rule codes, and of tags that `-m` cannot name."""
+    rules = settings.rules or Rules.model_validate({})
     for place, listed in (
         (("rules", "select"), rules.select),
         (("rules", "ignore"), rules.ignore),
-        (("expect",), getattr(said, "expect", ())),
+        (("expect",), getattr(settings, "expect", ())),
     ):
         for index, code in enumerate(listed if isinstance(listed, list) else ()):
             if code not in codes and not (
@@ -579,7 +579,7 @@ def name_faults(said: RunSettings, base: Path, codes: Collection[str]) -> Iterat
                 yield Fault(
                     (*base, *place, index), f"no rule {code!r}; {allowed(code, sorted(codes))}"
                 )
-    for index, tag in enumerate(getattr(said, "tags", ())):
+    for index, tag in enumerate(getattr(settings, "tags", ())):
         if tag in LOGIC:
             yield Fault(
                 (*base, "tags", index),
@@ -587,21 +587,20 @@ def name_faults(said: RunSettings, base: Path, codes: Collection[str]) -> Iterat
             )
 
 
-# ---- One written check to its cases: expand its matrix, validate each variant, look for sense,
-# settle. The first of these steps that finds faults is
-MAX_CASES = 10_000  # of one check; beyond that a matrix is a slip, or a reason to think again
-MAX_LABEL = 40  # characters of one value inside a case's name; longer ones are shown by their place
+# ---- From one check to its cases
+MAX_CASES = 10_000  # of one check; a larger matrix is taken to be a mistake
+MAX_LABEL = 40  # characters of one value inside a case's name; a longer one is shown by its index
 VARIABLE = re.compile(rf"\$(\$?)({PARAMETER.pattern})")
 SETTERS = frozenset(Settings.model_fields) - {"matrix"} | {"layout"}
-"""Variables of these names set the setting (or every tensor's layout), without a `$name`
-anywhere."""
+"""Variables of these names set the setting of that name (or the layout of every tensor), without
+any `$name`."""
 AN_EXAMPLE = "{function: relu, inputs: {input: {shape: [2, 3]}}}"
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a file's checks are judged by: the known names, the layers around them, the file they
-    stand in."""
+    """The context of a file's checks: the known names, the layers around their settings, the
+    file."""
 
     file: str
     folder: FilePath
@@ -617,7 +616,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A case, and the layers its settings come from."""
+    """A case, and the layers that its settings come from."""
 
     case: Case
     layers: tuple[Layer, ...]
@@ -625,9 +624,9 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One combination. `data` is the check with values in place of variables; `part`: the end of
-    its name; `places` says where each variable's value stands in the document; `axes` are all
-    values of each."""
+    """One combination of a matrix. `data`: the check with variables replaced by values; `part`: the
+    end of the case's name; `places`: the path of each variable's value in the document; `axes`: all
+    values of each variable."""
 
     data: Mapping[str, Json]
     part: str = ""
@@ -637,7 +636,7 @@ class Variant:
 
 
 def build(raw: Json, base: Path, line: int, world: World) -> tuple[list[Built], list[Fault]]:
-    """The cases of the check `raw` that stands at `base`, on `line`, and its faults; a faulty
+    """Return the cases of the check `raw` at path `base` and `line`, and its faults. A faulty
     variant has no case."""
     if not isinstance(raw, dict):
         return [], [Fault(base, f"expected a mapping, got {shown(raw)}; for example {AN_EXAMPLE}")]
@@ -657,12 +656,12 @@ def build(raw: Json, base: Path, line: int, world: World) -> tuple[list[Built], 
     return built, faults
 
 
-# ---- the matrix
+# ---- The matrix
 def expand(
     check: Mapping[str, Json], base: Path, inherited: Json = None
 ) -> tuple[list[Variant], list[Fault]]:
-    """The variants of the check that stands at `base`, or what is wrong with its matrix;
-    `inherited` is the matrix of the spec's defaults, used where it has none."""
+    """Return the variants of the check at path `base`, or the faults of its matrix. `inherited`:
+    the matrix of the spec's defaults, used if the check has none."""
     own = "matrix" in check
     written = check["matrix"] if own else inherited
     place: Path = (*base, "matrix") if own else ("defaults", "matrix")
@@ -673,7 +672,7 @@ def expand(
     if own or written is not None:
         matrix = validated(Matrix, written, place)
         if isinstance(matrix, tuple):
-            return [], list(matrix) if own else []  # of the defaults' whoever reads those tells
+            return [], list(matrix) if own else []  # else reported with the defaults
         axes = {name: values for name, values in written.items() if name != "exclude"}
         exclude = matrix.exclude
 
@@ -783,7 +782,7 @@ def _filled(check: Mapping[str, Json], value_of: Callable[[str, Path], Json]) ->
 
 
 def substitute(value: Json, value_of: Callable[[str, Path], Json], path: Path) -> Json:
-    """The value with every `$name` in it replaced, at any depth; `$$name` stands for the text
+    """Return the value with every `$name` replaced, at any depth; `$$name` gives the text
     `$name`."""
     if isinstance(value, str):
         match = VARIABLE.fullmatch(value)
@@ -796,21 +795,21 @@ def substitute(value: Json, value_of: Callable[[str, Path], Json], path: Path) -
 
 
 def label(value: Json, index: int) -> str:
-    """A value as it stands in a case's name: `7`, `cuda`, `[2,3]`; a long one by its place:
+    """Return a value as shown in a case's name: `7`, `cuda`, `[2,3]`; a long one as its index,
     `#2`."""
     text = value if isinstance(value, str) else flow(value).replace(", ", ",").replace(": ", ":")
     return text if len(text) <= MAX_LABEL and text.isprintable() else f"#{index}"
 
 
 def comparable(value: Json) -> Hashable:
-    """What is equal for equal values: `true` is not 1, and NaN equals itself."""
+    """Return a key that is equal for equal values, where `true` is not 1, and NaN equals itself."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
     return value if is_number else json.dumps(value)
 
 
 def placed(fault: Fault, variant: Variant, check: Mapping[str, Json], base: Path) -> Fault:
-    """A fault of a variant at the place a person wrote: at the matrix's value where that set a
-    setting, at the `$name` it came through."""
+    """Return a fault of a variant at its place in the document: at the value in the matrix if that
+    set a setting, or at the `$name` that was replaced."""
     inside = fault.path[len(base) :]
     if inside and inside[0] in variant.places and inside[0] in SETTERS:
         return replace(fault, path=(*variant.places[str(inside[0])], *inside[1:]))
@@ -824,16 +823,15 @@ def placed(fault: Fault, variant: Variant, check: Mapping[str, Json], base: Path
             )
         try:
             value = value[part]
-        # The check's own key is missing, or the value ends here
+        # The key is missing in the check, or the value has no such part
         except (KeyError, IndexError, TypeError):
             return fault
     return fault
 
 
-# ---- one variant
+# ---- One variant
 def _judged(variant: Variant, base: Path, line: int, world: World) -> Built | tuple[Fault, ...]:
-    """The case of a variant, functions in files by their absolute path, or what is wrong with
-    it."""
+    """Return the case of a variant, with files of functions as absolute paths, or its faults."""
     check = validated(Check, dict(variant.data), base)
     if isinstance(check, tuple):
         return check
@@ -865,27 +863,27 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> Built | tu
     def target(text: str | None) -> str | None:
         return None if text is None else resolve(text, world.folder)[0]
 
-    def tensor(said: Tensor) -> TensorRecipe:
-        draw, form = draw_of(said), said.sparse
-        arguments = target(said.make) if draw == "make" else getattr(said, draw)
+    def tensor(given: Tensor) -> TensorRecipe:
+        draw, form = draw_of(given), given.sparse
+        arguments = target(given.make) if draw == "make" else getattr(given, draw)
         if draw == "file":
-            name, key = split_key(said.file)
+            name, key = split_key(given.file)
             arguments = str((world.folder / name).resolve()) + (f"#{key}" if key else "")
         own = {
-            name: fixed(getattr(said, name))
+            name: fixed(getattr(given, name))
             for name in ("margin", "dtype", "requires_grad", "domain", "distinct", "device")
         }
         return TensorRecipe(
-            shape=None if draw in ("values", "file") else fixed(said.shape),
+            shape=None if draw in ("values", "file") else fixed(given.shape),
             draw=cast(DrawKind, draw),
             arguments=arguments,
-            avoid=avoided(said),
-            symmetric=said.symmetric or said.kind == "spd",
-            layout=said.layout if "layout" in said.model_fields_set else None,
+            avoid=avoided(given),
+            symmetric=given.symmetric or given.kind == "spd",
+            layout=given.layout if "layout" in given.model_fields_set else None,
             sparse=None
             if form is None
             else Sparse(form.layout, form.density, fixed(form.blocksize), form.masked),
-            nested=None if said.nested is None else fixed(said.nested.lengths),
+            nested=None if given.nested is None else fixed(given.nested.lengths),
             **own,
         )
 
@@ -900,14 +898,14 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> Built | tu
             return InputRecipe(name, tensor(value))
         return InputRecipe(name, value=value)
 
-    function, said = cast(str, target(check.function)), world.defaults.said() | check.said()
+    function, given = cast(str, target(check.function)), world.defaults.given() | check.given()
     name = check.name or own_name(function)
     keywords = {
         name: value
         for name, value in check.kwargs.items()
         if isinstance(value, Tensor) or is_tensors(value)
     }
-    # The others are compared with the CPU, else with the first
+    # All devices of the matrix are compared with the CPU if it is among them, else with the first
     devices = variant.axes.get("device", ())
     first = "cpu" if "cpu" in devices else next(iter(devices), None)
     case = Case(
@@ -929,13 +927,13 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> Built | tu
             target(check.gradient),
             target(check.surrogate),
         ),
-        expect=fixed(said.get("expect", "pass")),
-        skip=said.get("skip"),
+        expect=fixed(given.get("expect", "pass")),
+        skip=given.get("skip"),
         search=world.search,
         layout=layout,
-        beside=first
+        other_device=first
         if first != settings.device and variant.values.get("device") == settings.device
         else None,
-        **{name: tuple(said.get(name, ())) for name in ("tags", "requires", "sources")},
+        **{name: tuple(given.get(name, ())) for name in ("tags", "requires", "sources")},
     )
     return Built(case, layers)

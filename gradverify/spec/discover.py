@@ -1,5 +1,5 @@
-"""Paths as a person gives them to spec files: folders searched, `PATH::NAME` taken apart, and where
-to look when nothing is given."""
+"""From the paths that the user gives to spec files: search folders, split `PATH::NAME`, and find
+the default places if no path is given."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PYTHON = re.compile(r"\.py(:\w+)?$")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`files` are relative to cwd where they lie below it, in the order given, each once. `names`:
-    file → the names asked for after `::` (files asked for as a whole are not in it). `message` says
-    what was searched when nothing was found; `left_out`: what lies in the folders and is no spec,
-    or was not searched, with paths as shown."""
+    """The spec files found. `files`: relative to the current folder if they lie below it, in the
+    order given, each once. `names`: file → the names given after `::`, without files given as a
+    whole. `message`: what was searched, if nothing was found; `left_out`: files that are no specs,
+    and folders that were not searched, with paths as shown."""
 
     files: tuple[Path, ...] = ()
     names: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
@@ -36,10 +36,10 @@ class Found:
 
 
 def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) -> Found:
-    """The spec files that `paths` name; without paths those of the project, of `specs/`, or every
-    `*.gradverify.yaml` below `cwd`.
+    """Return the spec files that `paths` name; without paths those of the project, of `specs/`, or
+    every `*.gradverify.yaml` below `cwd`.
 
-    `project`: the one around `cwd`, where it was read already.
+    `project`: the one around `cwd`, if it was read already.
     """
     project = project_of(cwd) if project is None else project
     if not paths and project.folder is not None:
@@ -90,7 +90,7 @@ def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) ->
 
 
 def _members(place: str, cwd: Path, left_out: list[LeftOut]) -> list[Path] | Problem:
-    """The one file, or the specs of a folder, as shown."""
+    """Return the file, or the specs of the folder, that `place` names, with paths as shown."""
     path = cwd / place
     try:
         if PYTHON.search(place) and not path.is_dir():
@@ -112,7 +112,7 @@ def _members(place: str, cwd: Path, left_out: list[LeftOut]) -> list[Path] | Pro
 
 
 def _shown(file: Path, cwd: Path, given: str = "") -> Path:
-    """The file relative to `cwd`; absolute where it was given so and lies elsewhere."""
+    """Return the file relative to `cwd`; absolute if it was given so and lies elsewhere."""
     normal = Path(os.path.normpath(file))
     if normal.is_relative_to(os.path.normpath(cwd)) or not Path(given).is_absolute():
         return Path(os.path.relpath(normal, cwd))
@@ -120,8 +120,8 @@ def _shown(file: Path, cwd: Path, given: str = "") -> Path:
 
 
 def select(found: Found, cases: Iterable[Case]) -> tuple[tuple[Case, ...], tuple[Problem, ...]]:
-    """The cases that `PATH::NAME` asked for (all of a file named as a whole), and a problem for
-    every name that no case has."""
+    """Return the cases selected by `PATH::NAME` (all cases of a file given as a whole), and a
+    problem for every name that no case has."""
     cases, problems = tuple(cases), list[Problem]()
     for file, names in found.names.items():
         known = tuple(
@@ -137,7 +137,9 @@ def select(found: Found, cases: Iterable[Case]) -> tuple[tuple[Case, ...], tuple
             for name in names
             if name not in known
         ]
-    asked = ((case, found.names.get(Path(case.spec.path))) for case in cases)
+    requested = ((case, found.names.get(Path(case.spec.path))) for case in cases)
     return tuple(
-        case for case, names in asked if names is None or case.name in names or case.check in names
+        case
+        for case, names in requested
+        if names is None or case.name in names or case.check in names
     ), tuple(problems)

@@ -1,5 +1,5 @@
-"""A YAML file as plain data, read as YAML 1.2, with the place of every value. Whatever is in the
-file, it comes back as problems."""
+"""Read a YAML 1.2 file as plain data, with the place of every value. Any error in the file is
+returned as problems."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ FLOAT = re.compile(
 
 
 class Loader12(yaml.SafeLoader):
-    """Composes one document, refusing nesting beyond MAX_DEPTH, anchors that contain themselves,
-    and tags: what a value is, it says itself."""
+    """A loader of one document that rejects nesting beyond MAX_DEPTH, anchors that contain
+    themselves, and tags."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name for the table
         first: [(tag, pattern) for tag, pattern in table if tag not in _REPLACED]
@@ -80,14 +80,14 @@ class Loader12(yaml.SafeLoader):
 
 
 def scalar(text: str) -> Json:
-    """What a word that is no Boolean stands for: a number, or itself."""
+    """Return the value of a scalar that is no Boolean: a number, or the text."""
     if len(text) <= MAX_DIGITS and INT.match(text):
         return int(text, 0 if text[:2] in ("0o", "0x") else 10)
     return number(text) if FLOAT.match(text) else text
 
 
 def number(text: str) -> float:
-    """The float that a YAML 1.2 scalar stands for."""
+    """Return the float of a YAML 1.2 scalar."""
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
@@ -104,14 +104,14 @@ MAX_DIGITS = 400  # the largest float64 has 309 digits
 
 
 def tree_faults(root: Node) -> list[tuple[Mark, str]]:
-    """All of them: duplicate and non-string keys, numbers that do not fit; or an expansion that is
-    too large."""
+    """Return all faults of a tree: duplicate and non-string keys, numbers that do not fit, an
+    expansion that is too large."""
     faults: list[tuple[Mark, str]] = []
 
     @cache
     def visit(node: Node) -> tuple[int, int]:
-        """(nodes, levels) below and including this one, with every alias counted in full and walked
-        once."""
+        """Return the numbers of (nodes, levels) below and including this node. Every alias is
+        counted in full, but visited once."""
         faults.extend(_own_faults(node))
         children = (
             [each for pair in node.value for each in pair]
@@ -184,17 +184,17 @@ def _own_faults(node: Node) -> Iterator[tuple[Mark, str]]:
 
 
 MAX_BYTES = 1 << 20  # 1 MiB: 15,000 checks; numbers beyond that belong into a data file
-# A line ends there for PyYAML, and for nobody who looks at the file
+# Characters that end a line for PyYAML, but not in an editor
 BREAKS = re.compile("[\x85\u2028\u2029]")
-# Of no character: PyYAML does not say where they stand
+# Escapes that are no character: PyYAML does not report their place
 ESCAPES = re.compile(r"\\U(?!000|0010)[0-9a-fA-F]{8}")
-MAX_LINE = 400  # characters; a longer line with a caret below it helps nobody
+MAX_LINE = 400  # characters; a longer line is not shown
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`file` is the path as shown; `lines` the source; `data` plain data of the same shape as the
-    nodes below `root`."""
+    """A document. `file`: the path as shown; `lines`: the source; `data`: plain data of the same
+    structure as the nodes below `root`."""
 
     file: str
     lines: tuple[str, ...]
@@ -202,19 +202,19 @@ class Document:
     data: Json
 
     def problem(self, fault: Fault) -> Problem:
-        """The fault with its line and column; a path that leads nowhere is reported at the last
-        value on the way."""
+        """Return a fault as a problem with line and column; if its path does not exist, those of
+        the last value on the path."""
         node = locate(self.root, fault.path, fault.key)
         mark = node.start_mark
         return _at(self.file, self.lines, mark.line, mark.column, fault.message, dotted(fault.path))
 
     def line(self, path: Path) -> int:
-        """The line, counted from 1, at which a value begins."""
+        """Return the line, counted from 1, at which a value begins."""
         return int(locate(self.root, path).start_mark.line) + 1
 
 
 def read(file: str, path: FilePath) -> Document | tuple[Problem, ...]:
-    """The document at `path`, shown as `file`, or why there is none."""
+    """Return the document at `path`, shown as `file`, or its problems."""
     try:
         if path.exists() and not path.is_file():
             return (Problem("cannot be read: it is no regular file", file),)
@@ -236,8 +236,8 @@ def read(file: str, path: FilePath) -> Document | tuple[Problem, ...]:
 
 
 def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
-    """The document that `text` holds, composed once: positions, duplicate keys and data come from
-    one tree."""
+    """Return the document in `text`, or its problems. It is composed once: positions, duplicate
+    keys and data come from one tree."""
     lines = tuple(text.splitlines())
 
     def after(offset: int, message: str) -> tuple[Problem]:
@@ -265,7 +265,7 @@ def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
             )
         return Document(file, lines, root, loader.construct_document(root))
     except yaml.MarkedYAMLError as error:
-        # Knows the whole format, which readers of sound files do without
+        # Imports the models of the format, which valid files do not need here
         from gradverify.spec.wording import complaint
 
         return (_at(file, lines, *complaint(error, lines)),)
@@ -281,7 +281,7 @@ def _at(
     file: str, lines: tuple[str, ...], line: int, column: int, message: str, path: str | None = None
 ) -> Problem:
     text = lines[line] if line < len(lines) else ""
-    # Fit for a terminal: no file can steer it
+    # Without control characters, which would act on a terminal
     shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
     return Problem(
         message, file, line + 1, column + 1, path or None, shown if len(text) <= MAX_LINE else None
@@ -289,8 +289,8 @@ def _at(
 
 
 def locate(root: Node, path: Path, key: bool = False) -> Node:
-    """The node at a path, or its key's; where the path leaves the document, the last node on the
-    way. Of a merged key the last one wins."""
+    """Return the node at a path, or that of its key; if the path leaves the document, the last
+    node on it. Of a repeated (merged) key the last one counts."""
     node = root
     for depth, part in enumerate(path):
         found = None

@@ -1,5 +1,5 @@
-"""One fault inside a document, before it has a line and a column; and the words all faults
-share."""
+"""A fault at a path inside a document, before its line and column are known; and phrases for the
+messages of faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gradverify.model.case import Json
 
 Path = tuple[str | int, ...]
-"""The way to a value inside a document: ("checks", 0, "inputs", "x", "shape", 1)."""
+"""The path to a value inside a document: ("checks", 0, "inputs", "x", "shape", 1)."""
 
 MAX_SHOWN = 60  # characters of a quoted value: enough to recognise it, short enough for one line
 EXPONENT = re.compile(r"(?<=\d)(e[-+])0+(\d)")
@@ -22,12 +22,12 @@ RETIRED = {
     "GV120": "the rule on CUDA streams was retired",
     "witness": "it was retired, as checks rest on finite differences alone: remove it",
 }
-"""Codes and keys that an old spec or command may name."""
+"""Retired codes and keys, which an old spec or command may name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`key` says that the key itself is at fault, not its value."""
+    """A fault at a path. `key`: the key itself is at fault, not its value."""
 
     path: Path
     message: str
@@ -35,7 +35,8 @@ class Fault:
 
 
 def dotted(path: Path) -> str:
-    """`checks[0].inputs.x.shape[1]`; a key that is no plain word is quoted: `inputs['a b']`."""
+    """Return a path as `checks[0].inputs.x.shape[1]`; a key that is no plain word is quoted:
+    `inputs['a b']`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -48,7 +49,7 @@ def dotted(path: Path) -> str:
 
 
 def shown(value: Json) -> str:
-    """A value as its writer would recognise it: YAML's words, one line, cut."""
+    """Return a value in the notation of YAML, on one line, and cut if it is long."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, str):
@@ -59,7 +60,7 @@ def shown(value: Json) -> str:
 
 
 def flow(value: Json) -> str:
-    """A value on one line, as short as YAML allows: `1e-6`, not `1e-06`."""
+    """Return a value on one line, as short as YAML allows: `1e-6`, not `1e-06`."""
     return EXPONENT.sub(r"\1\2", json.dumps(value, ensure_ascii=False, default=str))
 
 
@@ -111,12 +112,12 @@ SYNONYMS = {
     "int": "int64",
     "gpu": "cuda",
 }
-"""Words of other programs for names of the format."""
+"""Names of other programs → the corresponding names of the format."""
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:
-    """The name that `word` most likely stands for: what other programs call so; what it misspells,
-    as it is written first (`linear` beside `Linear`), then with capitals left aside."""
+    """Return the name that `word` most likely means: by SYNONYMS, then as a misspelling, with case
+    (`linear` before `Linear`) and then without."""
     known = SYNONYMS.get(word.casefold())
     if known in names:
         return known
@@ -129,7 +130,7 @@ def nearest(word: str, names: Collection[str]) -> str | None:
 
 
 def allowed(word: str, names: Collection[str], kind: str = "allowed") -> str:
-    """`did you mean 'shape'?`, or all that is allowed where nothing is near."""
+    """Return `did you mean 'shape'?`, or the list of all allowed names if none is near."""
     if word in RETIRED:
         return RETIRED[word]
     near = nearest(word, names)

@@ -1,5 +1,5 @@
-"""Spec files to cases: all problems of all files at once, never an exception for what a person
-wrote."""
+"""Load spec files as cases, with all problems of all files together; a mistake of the user never
+raises."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gradverify.spec.settings import Layer, as_written, layer_of
 from gradverify.spec.walk import folder_of
 from gradverify.spec.wording import in_python, is_a_call, validated
 
-NOBODY = Layer("")
+NO_LAYER = Layer("")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Every sound case, in the order written, and every problem. `layers`: by case id, where its
-    settings come from (`settings.origins`)."""
+    """All valid cases, in the order of the files, and all problems. `layers`: case id → the layers
+    of its settings (for `settings.origins`)."""
 
     cases: tuple[Case, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -37,17 +37,17 @@ def load(
     *,
     builtins: Builtins,
     codes: Collection[str],
-    project: Layer = NOBODY,
-    options: Layer = NOBODY,
+    project: Layer = NO_LAYER,
+    options: Layer = NO_LAYER,
     cwd: FilePath | None = None,
     required: Mapping[str, int] | None = None,
 ) -> Loaded:
-    """All cases of `files`, which are shown as given and read relative to `cwd` (default: the
-    current folder).
+    """Return all cases of `files`, which are shown as given and read relative to `cwd` (default:
+    the current folder).
 
     `builtins`: each built-in's parameter names; `required`: how many of them, the first ones, have
-    no default; `codes`: the rule codes there are; `project`, `options`: the layers below and above
-    the specs'.
+    no default; `codes`: all rule codes; `project`, `options`: the layers below and above those of
+    the specs.
     """
     project, project_problems = vetted(project, codes)
     options, option_problems = vetted(options, codes)
@@ -69,15 +69,15 @@ def load(
 
 
 def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
-    """The layer, and what is wrong with it; a faulty one is emptied, so that its faults are
-    reported once and not by every case."""
+    """Return the layer and its problems. A faulty layer is returned empty, so that its faults are
+    reported once, not for every case."""
     called = is_a_call(layer.origin)
     checked = validated(RunSettings, as_written(layer), ())
     faults = checked if isinstance(checked, tuple) else tuple(name_faults(checked, (), codes))
     if faults or isinstance(checked, tuple):
-        told = [in_python(fault) if called else fault for fault in faults]
+        worded = [in_python(fault) if called else fault for fault in faults]
         return Layer(layer.origin), tuple(
-            Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in told
+            Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in worded
         )
     return replace(layer_of(checked, layer.origin), places=layer.places), ()
 
@@ -155,7 +155,7 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
         lines |= {item.case.name: line for item in cases}
         built += cases
 
-    # By place; one that an alias or a variable repeats stands once
+    # Sorted by place; a problem that an alias or a variable repeats is listed once
     first: dict[tuple[int, int, str], Problem] = {}
     for problem in map(document.problem, faults):
         first.setdefault((problem.line or 0, problem.column or 0, problem.message), problem)
@@ -166,7 +166,7 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
 
 
 def _version(fault: Fault, data: Mapping[str, Json]) -> Fault:
-    """The two sentences about `gradverify: 1` that a newcomer is likely to meet."""
+    """Return the fault with a clearer message for the usual mistakes of a first spec."""
     version = data.get("gradverify")
     if fault.path == () and "gradverify" not in data and "'gradverify'" in fault.message:
         return Fault(

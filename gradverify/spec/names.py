@@ -1,5 +1,5 @@
-"""What `function`, `reference` and the other import keys can name, told apart by form alone;
-nothing is imported."""
+"""The names that `function`, `reference` and the other import keys may hold, distinguished by form
+alone; nothing is imported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OWN_FORMS = "write module:attribute, module.attribute or file.py:attribute"
 
 
 def resolve(text: str, folder: Path, builtins: Collection[str] = ()) -> tuple[str, str | None]:
-    """(the name as it is looked up, a complaint or None). Files become absolute, relative to
-    `folder`, the spec's own."""
+    """Return (the name as it is looked up, a complaint or None). Files become absolute; relative
+    ones are relative to `folder`, that of the spec."""
     place, colon, attribute = text.rpartition(":")
     where, complaint = place if colon else text, None
     if where.endswith(".py") or "/" in where or "\\" in where:
@@ -59,15 +59,15 @@ def resolve(text: str, folder: Path, builtins: Collection[str] = ()) -> tuple[st
 
 
 def own_name(target: str) -> str:
-    """The function's own name: what a check is called where it has no name; of a registered
-    operator without its overload."""
+    """Return the function's own name, the default name of a check; for a registered operator
+    without its overload."""
     if target.startswith(REGISTERED):
         return target.split(".")[3]
     return re.split(r"[:./\\]", target)[-1]
 
 
 def missing(place: str, folder: Path) -> str:
-    """The complaint about a file that is not there, with its nearest neighbour."""
+    """Return the complaint about a missing file, with a file of a similar name if there is one."""
     path = resolved(folder / place)
     if is_folder(path):
         return f"{place!r} is a folder, not a file"
@@ -77,7 +77,7 @@ def missing(place: str, folder: Path) -> str:
 
 
 def neighbour(path: Path) -> str:
-    """The end of a sentence about a file that is not there: one beside it with such a name."""
-    beside = path.parent.iterdir() if is_folder(path.parent) else ()
-    near = nearest(path.name, [item.name for item in beside])
+    """Return the end of a sentence about a missing file: a file of a similar name in its folder."""
+    siblings = path.parent.iterdir() if is_folder(path.parent) else ()
+    near = nearest(path.name, [item.name for item in siblings])
     return f"; did you mean {near!r}?" if near else ""

@@ -1,5 +1,5 @@
-"""`[tool.gradverify]` of the nearest pyproject.toml: where the specs are, a project's own defaults,
-and options that it gives once for all runs."""
+"""`[tool.gradverify]` of the nearest pyproject.toml: the paths of specs, default settings, and
+options for all runs of the project."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ DEFAULTS = "defaults"
 REFUSED_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 WRITTEN = re.compile(r"\s*(\[+)?\s*([\w\s.'\"-]+?)\s*[\]=]")  # a header or a key
 AS_YAML = re.compile(r"in YAML 1\.2 this is text: |; for example \{.*\}$")
-"""What is said of a spec and does not hold of TOML."""
+"""Parts of messages about YAML that do not apply to TOML."""
 
 AT_LEAST_1 = Annotated[int, Field(ge=1)]
 JOBS = Annotated[int, Field(ge=1, lt=1025)]
 
 
 class Table(Strict):
-    """What `[tool.gradverify]` may hold: `paths`, `defaults`, and options of `check` under their
+    """The keys of `[tool.gradverify]`: `paths`, `defaults`, and options of `check` under their
     names on the command line."""
 
     paths: list[Text] = key(
@@ -71,11 +71,11 @@ class Table(Strict):
     durations: NotNegativeInteger = key("As `--durations`.")
 
     def options(self) -> dict[str, Json]:
-        """What it says beside `paths` and `defaults`, under the names of the file."""
+        """Return all keys but `paths` and `defaults`, under their names in the file."""
         names = {name: info.alias or name for name, info in type(self).model_fields.items()}
         return {
             names[name]: value
-            for name, value in self.said().items()
+            for name, value in self.given().items()
             if name not in ("paths", DEFAULTS)
         }
 
@@ -89,10 +89,10 @@ OPTIONS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """`folder` holds the pyproject.toml; None where there is none. `file`, `text`: as it is shown,
-    and as it is written.
+    """A project. `folder`: that of the pyproject.toml, None without one; `file`: its path as shown;
+    `text`: its content.
 
-    `options`: those of `check` that it gives, by their names without dashes before them.
+    `options`: the options of `check` that it gives, by their names without leading dashes.
     """
 
     folder: FilePath | None = None
@@ -104,21 +104,21 @@ class Project:
     text: str = ""
 
     def origin(self, *names: str) -> str:
-        """The place of a key of the table: `pyproject.toml:12`."""
+        """Return the place of a key of the table: `pyproject.toml:12`."""
         line, *_ = _place(self.text, (*TABLE, *names))
         return f"{self.file}:{line}" if line else self.file
 
     def problem(self, fault: Fault) -> Problem:
-        """A fault inside the table, with its line where the key is found."""
+        """Return a fault inside the table as a problem, with its line if the key is found."""
         full = (*TABLE, *fault.path)
         line, column, text = _place(self.text, full)
         return Problem(fault.message, self.file, line, column, dotted(full), text)
 
 
 def _place(text: str, path: Path) -> tuple[int | None, int | None, str | None]:
-    """Line, column and text of the key of `path`, else of the nearest one around it that begins a
-    line. `tomllib` keeps no places: this reads line by line, and does not look into inline
-    tables."""
+    """Return line, column and text of the key at `path`, else of the nearest enclosing key that
+    begins a line. `tomllib` gives no positions, so this reads line by line; it does not search
+    inline tables."""
     found: tuple[int | None, int | None, str | None] = (None, None, None)
     table: Path = ()
     deepest = 0
@@ -135,8 +135,8 @@ def _place(text: str, path: Path) -> tuple[int | None, int | None, str | None]:
 
 
 def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
-    """The project around `cwd`: the nearest pyproject.toml at or above it, whether or not it speaks
-    of gradverify. `codes`: the rules there are."""
+    """Return the project around `cwd`: the nearest pyproject.toml at or above it, with or without a
+    table of gradverify. `codes`: all rule codes."""
     folder = folder_of(cwd)
     if folder is None:
         return Project()
@@ -194,7 +194,7 @@ def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
         name: project.origin(
             DEFAULTS, *(("rules", name) if name in Rules.model_fields else (name,))
         )
-        for name in layer.said
+        for name in layer.values
     }
     return replace(
         project,
@@ -205,8 +205,8 @@ def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
 
 
 def _elsewhere(fault: Fault) -> Fault:
-    """A key that stands in the wrong table is told the right one; what is said of YAML is said of
-    TOML, or left out."""
+    """Return the fault with the right table for a misplaced key, and its message adapted from YAML
+    to TOML."""
     message = AS_YAML.sub("", fault.message).replace("expected a mapping", "expected a table")
     if fault.key and len(fault.path) <= len((DEFAULTS, "key")):
         *table, name = map(str, fault.path)

@@ -16,15 +16,15 @@ from gradverify.spec.document import Loader12
 from gradverify.spec.names import own_name
 from gradverify.spec.schema import FORMAT_VERSION, Matrix, Settings
 
-LONGEST = 10**6  # characters of a value, which stands on one line
+LONGEST = 10**6  # characters of a value, which is written on one line
 WIDTH = 118
-REMARK_AT = 40  # the column that remarks begin in, where lines are short enough
+REMARK_AT = 40  # the column of remarks, if the line is short enough
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One function: as the spec names it, where it stands in the source (for a comment), and what
-    was found."""
+    """One function: its name in the spec, its place in the source (for a comment), and the call
+    found."""
 
     function: str
     where: str
@@ -38,8 +38,9 @@ def scaffold(
     path: Sequence[str] = (),
     imports: Sequence[str] = (),
 ) -> str:
-    """The text of a spec, which is valid, also where nothing in it runs yet. `about`: what it was
-    written for; `schema`: relative to the file; `path`, `imports` as in the spec."""
+    """Return the text of a spec, which is valid even if nothing in it runs yet. `about`: the
+    functions that it was written for; `schema`: relative to the file; `path`, `imports` as in the
+    spec."""
     written = (
         f"Written by `gradverify init` for {about}. Shapes and numbers were found by trying: "
         "change them to those that matter."
@@ -71,7 +72,7 @@ def scaffold(
 
 def _check(entry: Entry, named: str | None) -> Iterator[str]:
     proposal = entry.proposal
-    # A matrix variable that is called as a setting is would set it
+    # A matrix variable with the name of a setting would set that
     variables = {
         name: f"{name}_value" if name in {*Settings.model_fields, *Matrix.model_fields} else name
         for name in proposal.varied
@@ -97,7 +98,8 @@ def _check(entry: Entry, named: str | None) -> Iterator[str]:
 
 
 def _without(proposal: Proposal, name: str) -> Proposal:
-    """With null for one argument, and no remarks, which stand in the check before."""
+    """Return the proposal with null for one argument, without remarks, which the check before
+    has."""
 
     def changed(recipes: Sequence[InputRecipe]) -> tuple[InputRecipe, ...]:
         return tuple(InputRecipe(name) if each.name == name else each for each in recipes)
@@ -135,7 +137,7 @@ def _body(proposal: Proposal, variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def _open(entry: Entry) -> Iterator[str]:
-    """A check that does not run yet, as a comment."""
+    """Yield a check that does not run yet, as a comment."""
     proposal = entry.proposal
     yield from _comment(
         f"TODO {own_name(entry.function)}{f' ({entry.where})' if entry.where else ''}: "
@@ -156,18 +158,18 @@ def _value(recipe: InputRecipe, variables: Mapping[str, str]) -> str:
 
 
 def _tensor(tensor: TensorRecipe) -> str:
-    said: dict[str, Json] = {} if tensor.shape is None else {"shape": list(tensor.shape)}
+    keys: dict[str, Json] = {} if tensor.shape is None else {"shape": list(tensor.shape)}
     if tensor.draw != "normal":
-        said[tensor.draw] = tensor.arguments
+        keys[tensor.draw] = tensor.arguments
     if tensor.dtype is not None:
-        said["dtype"] = tensor.dtype
+        keys["dtype"] = tensor.dtype
     if tensor.requires_grad is False:
-        said["requires_grad"] = False
-    return _flow(said)
+        keys["requires_grad"] = False
+    return _flow(keys)
 
 
 class Dumper12(yaml.SafeDumper):
-    """Quotes what YAML 1.2 would take for something else than text."""
+    """A dumper that quotes text which YAML 1.2 would read as another type."""
 
     yaml_implicit_resolvers = Loader12.yaml_implicit_resolvers
 
@@ -176,7 +178,7 @@ class Dumper12(yaml.SafeDumper):
 
 
 def _flow(value: Json) -> str:
-    """Plain data on one line."""
+    """Return plain data as YAML on one line."""
     text: str = yaml.dump(
         value, Dumper=Dumper12, default_flow_style=True, width=LONGEST, sort_keys=False
     )

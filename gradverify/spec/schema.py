@@ -1,4 +1,4 @@
-"""The whole spec format, version 1, as models: the one definition, also of the published JSON
+"""The whole spec format, version 1, as models: the only definition, also of the published JSON
 Schema."""
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from gradverify.model.case import Asked, DrawKind, Kind, Layout, SparseLayout
+from gradverify.model.case import DrawKind, Kind, Layout, ModeSetting, SparseLayout
 from gradverify.model.dtypes import Dtype, Floating
 
-UNSAID: Any = None
-"""The default of a key whose absence means something else than any value it can have."""
+NO_DEFAULT: Any = None
+"""The default of a key whose absence has another meaning than any of its values."""
 
 COMPLEX = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 COMPLEX_NUMBER = re.compile(rf"(?:{COMPLEX}(?=[-+]))?(?:{COMPLEX})[jJ]")
@@ -38,24 +38,25 @@ Text = Annotated[str, Field(min_length=1)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?|auto)$")]
 
 NESTED = "numbers"
-"""Stands for the recursive definition that is published; the elements themselves are checked in
-sense.py."""
+"""The type name that stands for the recursive definition in the published schema; the elements are
+checked in build.py."""
 
 Numbers = Annotated[Any, WithJsonSchema({"type": NESTED})]
 
 
-def key(meaning: str, *examples: Any, default: Any = UNSAID, **more: Any) -> Any:
-    """A key of the format: what it means, and values that it may have."""
+def key(meaning: str, *examples: Any, default: Any = NO_DEFAULT, **more: Any) -> Any:
+    """Return the field of a key of the format: its meaning, and examples of values."""
     return Field(default, description=meaning, examples=list(examples) or None, **more)
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors, nothing is converted: `true` is no number, `"1"` neither."""
+    """A model that rejects unknown keys and converts nothing: neither `true` nor `"1"` is a
+    number."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False)
 
-    def said(self) -> dict[str, Any]:
-        """Only what was written, in the order of the format."""
+    def given(self) -> dict[str, Any]:
+        """Return the values that were given, in the order of the format."""
         return {
             name: getattr(self, name)
             for name in type(self).model_fields
@@ -64,11 +65,11 @@ class Strict(BaseModel):
 
 
 class Either:
-    """A union whose branch is chosen by what the value *is* (text, number, list, mapping, bool), so
-    that one branch alone complains.
+    """A union whose branch is chosen by the kind of the value (text, number, list, mapping, bool),
+    so that only one branch reports errors.
 
-    `expects` names all branches for the message. It travels in the branch's tag, the one thing that
-    pydantic's error carries along.
+    `expects`: all branches, in words, for the message. It is part of the branch's tag, which is all
+    that pydantic's error contains of it.
     """
 
     def __init__(self, expects: str) -> None:
@@ -95,12 +96,12 @@ class Either:
 
 
 def is_tag(part: str | int) -> bool:
-    """Whether a part of pydantic's location is a branch's tag, not a key."""
+    """Return whether a part of pydantic's location is a branch's tag, not a key."""
     return isinstance(part, str) and part.startswith("<")
 
 
 def _kind(cls: type) -> str:
-    """text, bool, number, list, mapping or null."""
+    """Return the kind of a class: text, bool, number, list, mapping or null."""
     kinds = {
         str: "text",
         bool: "bool",
@@ -125,7 +126,7 @@ Auto: TypeAlias = Literal["auto"]
 
 
 DRAWS: tuple[DrawKind, ...] = get_args(DrawKind)
-"""The keys that say where a tensor's numbers come from; one tensor has at most one."""
+"""The keys that give the source of a tensor's numbers; one tensor has at most one."""
 
 FinitePair = Annotated[list[Finite], Field(min_length=2, max_length=2)]
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -245,8 +246,8 @@ class Tensor(Strict):
 
 
 def form(value: Any) -> str:
-    """The branch of an input value: a mapping is a tensor, a list with a mapping in it a list of
-    tensors, all else is passed as it is."""
+    """Return the branch of an input value: a mapping is a tensor, a list with a mapping in it a
+    list of tensors, any other value is passed unchanged."""
     if isinstance(value, dict | Tensor):
         return "<tensor>"
     if isinstance(value, list) and any(isinstance(item, dict | Tensor) for item in value):
@@ -317,7 +318,7 @@ class RunSettings(Strict):
         "Accepted relative deviation; default 1e-6 (float32: 1e-3), with `eps: <number>` 1e-3.",
         1e-3,
     )
-    mode: Asked = key(
+    mode: ModeSetting = key(
         "`entries`: every element of the Jacobian; `rows`: every output element against random "
         "directions; `blocks`: random projections; `auto`: the strongest that `budget` affords.",
         "entries",
@@ -457,22 +458,22 @@ VARIABLE = {
     "pattern": r"^\$[A-Za-z_][A-Za-z0-9_]*$",
     "description": "A matrix variable.",
 }
-# The definitions inside a check, where `$name` may stand
+# The definitions inside a check, in which `$name` is allowed
 OPEN = ("Check", "Tensor", "Sparse", "Nested", "Rules", "Budget")
-CLOSED = {"Check": {"name", "matrix"}}  # and the keys of them where it may not
+CLOSED = {"Check": {"name", "matrix"}}  # the keys of those in which it is not
 ANNOTATIONS = ("description", "examples", "default")
 
 
 class AsWritten(GenerateJsonSchema):
-    """Keeps the order in which keys and examples are written: inputs are passed in order, so an
-    example's order has a meaning."""
+    """A generator that keeps the order of keys and examples: inputs are passed in order, so the
+    order of an example matters."""
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
         return value
 
 
 def published(model: type[BaseModel]) -> Schema:
-    """The draft-07 schema of a model and all it holds."""
+    """Return the draft-07 schema of a model and all its parts."""
     schema = _draft7(model.model_json_schema(schema_generator=AsWritten))
     definitions = schema.pop("definitions") | {"numbers": NUMBERS, "variable": VARIABLE}
     for name in OPEN:
@@ -491,8 +492,8 @@ def published(model: type[BaseModel]) -> Schema:
 
 
 def _draft7(node: Any) -> Any:
-    """`$defs` renamed, references freed of siblings (draft-07 ignores those), pydantic's titles and
-    unsaid defaults dropped."""
+    """Return a schema with `$defs` renamed, references without siblings (which draft-07 ignores),
+    and without pydantic's titles and null defaults."""
     if isinstance(node, list):
         return [_draft7(item) for item in node]
     if not isinstance(node, dict):
@@ -510,8 +511,8 @@ def _draft7(node: Any) -> Any:
 
 
 def _or_variable(schema: Schema) -> Schema:
-    """The same schema, or a variable in its place or in the place of any part; descriptions stay on
-    top, where editors look."""
+    """Return a schema that also allows a variable in place of the value or of any part of it;
+    descriptions stay at the top, where editors read them."""
 
     def within(part: Schema) -> Schema:
         opened = {
@@ -626,6 +627,6 @@ class Spec(Strict):
 
 
 def json_schema() -> dict[str, Any]:
-    """The format as JSON Schema, draft-07: what `gradverify schema` prints and editors complete
-    from."""
+    """Return the format as JSON Schema, draft-07, which `gradverify schema` prints and editors use
+    for completion."""
     return published(Spec)

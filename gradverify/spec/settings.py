@@ -1,5 +1,4 @@
-"""Settings as a fold of partial layers: each holds only what was said in one place, and knows that
-place."""
+"""Settings as a fold of partial layers, each with the values given in one place, and that place."""
 
 from __future__ import annotations
 
@@ -11,66 +10,69 @@ from gradverify.model.case import Budget, Json, Settings
 from gradverify.spec.schema import Rules, RunSettings, Strict
 
 RUN_KEYS = tuple(RunSettings.model_fields)
-"""The settings that say how a check runs, as a spec names them."""
+"""The settings of how a check runs, as named in a spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one place said. Keys are those of `model.case.Settings` (`select` and `ignore` stand
-    alone), values plain data.
+    """The settings given in one place, `origin`. Keys of `values`: those of `model.case.Settings`,
+    with `select` and `ignore` at top level; its values are plain data.
 
-    `places`: keys → where exactly, for those of which more is known than `origin`.
+    `places`: key → the exact place, where one more precise than `origin` is known.
     """
 
     origin: str
-    said: Mapping[str, Json] = field(default_factory=dict)
+    values: Mapping[str, Json] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
 
 
 def settle(*layers: Layer) -> Settings:
-    """The defaults under all layers; later ones win."""
-    said: dict[str, Any] = {name: value for layer in layers for name, value in layer.said.items()}
-    said |= {
-        name: tuple(said[name])
+    """Return the settings of all layers over the defaults; later layers win."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values |= layer.values
+    values |= {
+        name: tuple(values[name])
         for name in ("select", "ignore", "outputs")
-        if said.get(name) is not None
+        if values.get(name) is not None
     }
     return Settings(
         **(
-            said | {"budget": Budget(**said["budget"])}
-            if isinstance(said.get("budget"), Mapping)
-            else said
+            values | {"budget": Budget(**values["budget"])}
+            if isinstance(values.get("budget"), Mapping)
+            else values
         )
     )
 
 
 def origins(*layers: Layer) -> dict[str, str]:
-    """Setting → the place whose word counts; settings that nobody named are left out."""
-    return {name: layer.places.get(name, layer.origin) for layer in layers for name in layer.said}
+    """Return setting → the place that its value comes from, without settings that no layer
+    gives."""
+    return {name: layer.places.get(name, layer.origin) for layer in layers for name in layer.values}
 
 
 def layer_of(model: RunSettings, origin: str, keys: Collection[str] = RUN_KEYS) -> Layer:
-    """What a validated model says about running, as a layer: `rules: {select: …}` becomes `select`,
-    a budget plain data."""
-    said: dict[str, Json] = {}
-    for name, value in model.said().items():
+    """Return the run settings of a validated model as a layer: `rules: {select: …}` becomes
+    `select`, a budget plain data."""
+    values: dict[str, Json] = {}
+    for name, value in model.given().items():
         if name in keys and name in RUN_KEYS:
-            said |= (
-                value.said()
+            values |= (
+                value.given()
                 if isinstance(value, Rules)
-                else {name: value.said() if isinstance(value, Strict) else value}
+                else {name: value.given() if isinstance(value, Strict) else value}
             )
-    return Layer(origin, said)
+    return Layer(origin, values)
 
 
 def as_written(layer: Layer) -> dict[str, Json]:
-    """A layer in the keys of a spec, so that one model validates both. Several values are a list,
-    of whatever kind they are."""
+    """Return a layer in the keys of a spec, so that one model validates both. Any collection
+    becomes a list."""
     plain = {
         name: list(value)
         if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
         else value
-        for name, value in layer.said.items()
+        for name, value in layer.values.items()
     }
     rules = {name: plain.pop(name) for name in Rules.model_fields if name in plain}
     return plain | ({"rules": rules} if rules else {})

@@ -1,5 +1,5 @@
-"""Where specs and projects lie on the disk, and what a spec names, read from its YAML alone. Light:
-without the models of the format."""
+"""Find specs and projects on the disk, and the texts in a spec, from its YAML alone. Quick to
+import: without the models of the format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradverify.model.problem import Problem
 
 
 def decode(raw: bytes) -> str | Problem:
-    """The text of a UTF-8 file (a byte order mark is dropped)."""
+    """Return the text of a UTF-8 file (without its byte order mark), or a problem."""
     if b"\0" in raw:
         return _at_byte(
             raw, raw.index(b"\0"), "not UTF-8 text: a NUL byte (a binary file, or UTF-16)"
@@ -30,31 +30,30 @@ def decode(raw: bytes) -> str | Problem:
 
 
 def _at_byte(raw: bytes, offset: int, message: str) -> Problem:
-    """The problem with the line and column of a byte, columns counted in characters."""
+    """Return a problem with the line and column of a byte, columns counted in characters."""
     before = raw[:offset].decode("utf-8-sig", errors="replace")
     line = before.replace("\r\n", "\n").replace("\r", "\n").rpartition("\n")
     return Problem(message, line=line[0].count("\n") + len(line[1]) + 1, column=len(line[2]) + 1)
 
 
-# ---- Where specs and projects lie on the disk, and what a spec names, read from its YAML alone.
-# Light: without the models of the format.
+# ---- Files of specs and projects
 PROJECT_FILE = "pyproject.toml"
 YAML = (".yaml", ".yml")
 SUFFIXES = (*YAML, ".json")  # in lower case
 OWN_SUFFIXES = tuple(f".gradverify{suffix}" for suffix in YAML)  # as pytest collects them
 SPEC_FOLDER = "specs"
-SCHEMA_FILE = "gradverify.schema.json"  # which `init` writes beside specs
+SCHEMA_FILE = "gradverify.schema.json"  # written by `init` next to specs
 KEY = "gradverify"
-# Without any of these in a text it has none of a spec's keys, well or badly spelt
+# A text without any of these has no key of a spec, even misspelt
 HINTS = ("grad", "verif", "checks")
-OTHER_KEYS = frozenset({"path", "import", "defaults", "checks"})  # a report of ours has others
-ALIKE = 0.8  # of `difflib`: a slip of one or two letters
+OTHER_KEYS = frozenset({"path", "import", "defaults", "checks"})  # reports have others
+ALIKE = 0.8  # similarity by `difflib`: one or two wrong letters
 NAMES_FUNCTIONS = re.compile(r"""["']?function["']?[ \t]*:""")
 WRITTEN = rf"""(?:---[ \t]+)?(?:\{{[ \t]*)?["']?{KEY}["']?[ \t]*:"""
-# The second of what is no YAML
+# ANYWHERE is for files that are no valid YAML
 AT_TOP = re.compile(f"^{WRITTEN}", re.MULTILINE)
 ANYWHERE = re.compile(rf"^[ \t]*{WRITTEN}", re.MULTILINE)
-HEAD = 1 << 20  # bytes of a file that are looked at; the loader reads no larger ones
+HEAD = 1 << 20  # bytes of a file that are examined; the loader reads no larger files
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +65,15 @@ class LeftOut:
 
 
 def folder_of(start: Path) -> Path | None:
-    """The folder of the nearest pyproject.toml at or above `start`."""
+    """Return the folder of the nearest pyproject.toml at or above `start`."""
     return next(
         (folder for folder in (start, *start.parents) if is_file(folder / PROJECT_FILE)), None
     )
 
 
 def specs_below(folder: Path, left_out: list[LeftOut] | None = None) -> Iterator[Path]:
-    """The specs below a folder, sorted, among them files that cannot be read or decoded: the loader
-    says what is wrong with these. `left_out` receives everything else."""
+    """Yield the specs below a folder, sorted, with files that cannot be read or decoded, which the
+    loader reports. `left_out` receives all other files."""
     unsearched: list[tuple[Path, str]] = []
     for file in files_below(folder, SUFFIXES, unsearched):
         why = no_spec(file)
@@ -87,22 +86,22 @@ def specs_below(folder: Path, left_out: list[LeftOut] | None = None) -> Iterator
 
 
 def own_specs(folder: Path) -> Iterator[Path]:
-    """The files below a folder that have the name of a spec."""
+    """Yield the files below a folder that are specs by name."""
     return files_below(folder, OWN_SUFFIXES)
 
 
 def is_spec(file: Path) -> bool:
-    """Is a YAML or JSON file outside of the folders of specs meant as one? What cannot be decoded
-    is one where it has the key."""
+    """Return whether a YAML or JSON file outside the folders of specs is a spec. A file that cannot
+    be decoded is one if it has the key."""
     return no_spec(file, decoded=False) is None
 
 
 def no_spec(file: Path, decoded: bool = True) -> str | None:
-    """Why a YAML or JSON file is no spec; None for one, and for a file that cannot be read, or not
-    be `decoded`.
+    """Return why a YAML or JSON file is no spec; None for a spec, and for a file that cannot be
+    read, or not be `decoded`.
 
-    A spec has the key `gradverify` at its top level, or the name or the shape of a spec, or a slip
-    in the key.
+    A spec has the key `gradverify`, possibly misspelt, at its top level, or the name or the
+    structure of a spec.
     """
     if file.name.lower().endswith(OWN_SUFFIXES):
         return None
@@ -137,14 +136,14 @@ def no_spec(file: Path, decoded: bool = True) -> str | None:
     return why
 
 
-# The same tree, five times faster where PyYAML was built with it
+# Gives the same tree, five times faster, if PyYAML was built with libyaml
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """`path`, `imports`: the file's own keys; `checks`: by their lines (0: not to be told apart)
-    every text that holds for them."""
+    """The texts of a spec. `path`, `imports`: the keys of the file; `checks`: line of each check
+    (0: all together) → all texts that apply to it."""
 
     path: tuple[str, ...]
     imports: tuple[str, ...]
@@ -152,7 +151,7 @@ class Mentions:
 
 
 def mentions(file: Path) -> Mentions | None:
-    """None where the file cannot be read so: then it may name anything."""
+    """Return the texts of a spec; None if they cannot be found, and it may name anything."""
     try:
         text = decode(file.read_bytes()) if file.is_file() else None
         root = yaml.compose(text, Loader=LOADER) if isinstance(text, str) else None
@@ -179,7 +178,7 @@ def mentions(file: Path) -> Mentions | None:
 
 
 def _texts(root: Node) -> Iterator[str]:
-    """Every value, in the order of the file, none twice for an alias."""
+    """Yield every scalar value, in the order of the file, each once even with aliases."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:

@@ -1,4 +1,4 @@
-"""Errors in specs as plain sentences, pydantic's and PyYAML's: what was expected, what was found,
+"""Plain sentences for errors of pydantic and PyYAML in specs: what was expected, what was found,
 what to write instead."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TYPES = {
     "int_from_float": "an integer",
 }
 SHAPED = ("list_type", "dict_type", "model_type", "string_type")
-"""Kinds of errors about the form of a value, which an example tells best."""
+"""Kinds of errors about the form of a value, for which an example is shown."""
 PATTERNS = {
     "cpu": "cpu, cuda, cuda:<number> or auto",
     "GV[0-9]{3}": "a rule code such as GV101",
@@ -62,12 +62,12 @@ PATTERNS = {
 
 
 def is_a_call(origin: str) -> bool:
-    """Do the settings come from a call, `run()`?"""
+    """Return whether settings come from a Python call, as `run()`."""
     return origin.endswith("()")
 
 
 def in_python(fault: Fault) -> Fault:
-    """The fault of one setting, at the argument that gave it."""
+    """Return the fault of a setting as one of the Python argument that gave it."""
     path = (
         fault.path[1:]
         if fault.path[:1] == ("rules",) and fault.path[1:2] and fault.path[1] in Rules.model_fields
@@ -80,7 +80,7 @@ def in_python(fault: Fault) -> Fault:
 
 
 def names(model: type[BaseModel]) -> list[str]:
-    """The keys of a model, as they are written."""
+    """Return the keys of a model, as written in a spec."""
     return [info.alias or name for name, info in model.model_fields.items()]
 
 
@@ -96,8 +96,8 @@ HOMES = (
 
 
 def home_of(key: str, model: type[BaseModel]) -> str | None:
-    """Where a key that `model` lacks stands in a spec; None where the format has no such key, or
-    the model is no part of it."""
+    """Return where a key that `model` lacks belongs in a spec; None if the format has no such key,
+    or the model is no part of it."""
     if model.__module__ != Spec.__module__:
         return None
     return next(
@@ -111,7 +111,7 @@ def home_of(key: str, model: type[BaseModel]) -> str | None:
 
 
 def validated(model: type[Model], data: Json, base: Path) -> Model | tuple[Fault, ...]:
-    """The model of `data`, which stands at `base` in its document, or all that is wrong with it."""
+    """Return the model of `data`, at path `base` of its document, or all its faults."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -180,23 +180,23 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _sentence(kind: str, value: Json, ctx: Ctx, message: str) -> str:
-    """pydantic's own words, but for values that are often misspelt."""
+    """Return pydantic's message, or a clearer one for frequent mistakes."""
     if kind == "literal_error":
         return _literal(value, ctx)
     if kind == "string_pattern_mismatch":
         return _pattern(value, ctx)
     if kind in TYPES:
         return _expected(TYPES[kind], value, {})
-    said = (
+    sentence = (
         message.replace("Input should be", "must be")
         .replace("greater than or equal to", "at least")
         .replace(str(INT64), "2**63")
     )
-    return f"{said[:1].lower()}{said[1:]}, got {shown(value)}"
+    return f"{sentence[:1].lower()}{sentence[1:]}, got {shown(value)}"
 
 
 def _expected(what: str, value: Json, ctx: Ctx) -> str:
-    """`expected an integer, got 'three'`, with what to change where the slip is a known one."""
+    """Return `expected an integer, got 'three'`, with the correction of a known mistake."""
     hint = number_hint(value)
     if hint is None and isinstance(value, str):
         literals = re.findall(r"'([^']*)'", ctx.get("expected", ""))
@@ -217,8 +217,8 @@ def _expected(what: str, value: Json, ctx: Ctx) -> str:
 
 
 def number_hint(value: Json, finite: bool = True) -> str | None:
-    """What turns a text that looks like a number into one; `finite`: where NaN and infinity would
-    be refused too."""
+    """Return how to write a text that looks like a number as one, or None. `finite`: NaN and
+    infinity are not allowed."""
     if not isinstance(value, str):
         return None
     if INT.match(value) or FLOAT.match(value):
@@ -261,7 +261,7 @@ def _pattern(value: str, ctx: Ctx) -> str:
     return f"expected {what}, got {shown(value)}{hint}"
 
 
-# ---- what is no YAML
+# ---- Invalid YAML
 Complaint = tuple[int, int, str]
 """Line and column, from 0, and the sentence."""
 
@@ -272,7 +272,7 @@ KEYS = frozenset(name for model in (Spec, Check, Tensor) for name in names(model
 
 
 def complaint(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> Complaint:
-    """PyYAML's own words, but for the slips that are made most."""
+    """Return PyYAML's message with its place, or a clearer one for frequent mistakes."""
     mark, begun = error.problem_mark or error.context_mark, error.context_mark
     line, column = (mark.line, mark.column) if mark else (0, 0)
     problem, context = str(error.problem), error.context or ""

@@ -24,7 +24,7 @@ from gradverify.model.fault import ToolError, described, legible, spelled
 from gradverify.model.fault import UserCodeError as UserCodeError
 from gradverify.model.fault import type_name as type_name
 from gradverify.model.interrupt import Spent as Spent
-from gradverify.model.interrupt import heed, is_interrupt
+from gradverify.model.interrupt import is_interrupt, raise_if_interrupted
 from gradverify.model.result import Finding, Frame
 from gradverify.subject.interpreted import INSTALL
 from gradverify.subject.interpreted import TOO_LATE as TOO_LATE
@@ -142,7 +142,7 @@ def blame(error: BaseException, code: str, what: str) -> None:
     # `isinstance` would use the exception's own __class__
     if issubclass(type(error), UserCodeError | ToolError | Spent) or is_interrupt(error):
         return
-    heed()
+    raise_if_interrupted()
     # `sys.exit()` in the user's code must not end the run: every BaseException is turned
     text = describe(error)
     frames = user_frames(error)

@@ -45,7 +45,7 @@ from gradverify.torch_private import (
 def on_device(own: Subject, device: str) -> Subject:
     """Return a twin of the subject on another device, in its own dtype. Its calls are counted by
     `own`. Raises UserCodeError where it cannot be made."""
-    case = replace(own.case, settings=replace(own.case.settings, device=device), beside=None)
+    case = replace(own.case, settings=replace(own.case.settings, device=device), other_device=None)
     target = own.target
     if target.kind == "module":  # assembling moves it
         module = copied(target.subject)

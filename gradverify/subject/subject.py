@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Case
-from gradverify.model.interrupt import heed
+from gradverify.model.interrupt import raise_if_interrupted
 from gradverify.model.result import Calls
 from gradverify.numerics.function.point import Clock, Stopwatch
 from gradverify.subject.ambient import OURS, left_as_found
@@ -162,7 +162,7 @@ class Subject:
     def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
         """Add calls that are about to be made, or that were made as one batch. Raises Interrupted
         if an earlier call swallowed Ctrl-C, and Spent if the budget is used up."""
-        heed()
+        raise_if_interrupted()
         if self.before_call is not None:
             self.before_call()
         self._forward += forward

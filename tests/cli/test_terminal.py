@@ -56,7 +56,7 @@ def test_colour_never_goes_into_the_plain_format():
     ],
 )
 def test_width(screen, environ, asked, width):
-    assert look(screen, environ, asked_width=asked).width == width
+    assert look(screen, environ, given_width=asked).width == width
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_width(screen, environ, asked, width):
 def test_sentences_wrap_in_frames_and_where_the_width_is_known(
     screen, environ, asked, format, wraps
 ):
-    assert look(screen, environ, asked_width=asked, format=format).wrap is wraps
+    assert look(screen, environ, given_width=asked, format=format).wrap is wraps
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ forward and one backward. In a matrix, `layout` is that of every input tensor th
 FORMS = """
 The numbers of a sparse input are drawn as those of a dense one of its shape, and zeros put where it holds nothing; an element has its dense index in
 everything that is printed, and in `--element`. The gradient that `backward` returns may be sparse or dense, as autograd takes it: it is read at the
-elements that are held. A sparse output is compared as the dense tensor that it stands for, a jagged one by its values. Rules on memory layouts and
+elements that are held. A sparse output is compared as the dense tensor that it represents, a jagged one by its values. Rules on memory layouts and
 on other modes of torch (forward mode, double backward, vmap) pass over such checks and say so.
 
 The numbers of a nested input have the `shape`, all rows one after the other: `x[4,1]` is an element of row 4 of all. Inputs of the same lengths share
@@ -161,7 +161,7 @@ checks:
       exclude: [{rows: 1, inner: 1}]
 ```
 
-Where a setting is said more than once, the later one counts: gradverify's defaults, `[tool.gradverify.defaults]` of pyproject.toml, the spec's
+Where a setting is given more than once, the later one counts: gradverify's defaults, `[tool.gradverify.defaults]` of pyproject.toml, the spec's
 `defaults`, the check, its matrix, the command line. `gradverify check -v` shows for each setting that somebody named which place counts.
 """
 

@@ -38,27 +38,27 @@ def no_json(x):
     return x * x
 
 
-def words():
-    return next(each for each in gc.get_objects() if type(each).__name__ == "Words" and each._task)
+def sender():
+    return next(each for each in gc.get_objects() if type(each).__name__ == "Sender" and each._task)
 
 
 def nothing(x):
-    words().say("result", {})
+    sender().send("result", {})
     return x * x
 
 
 def another(x):
-    said, original = words(), type(words()).say
-    def say(self, kind, payload=None):
+    found, original = sender(), type(sender()).send
+    def send(self, kind, payload=None):
         original(self, kind, {**payload, "id": "s.yaml::Square"} if kind == "result" else payload)
-    type(said).say = say
+    type(found).send = send
     return x * x
 
 
 def not_even(x):
-    said = words()
+    found = sender()
     for kind in ("calls", "plan", "partial", "here", "ready", "ended", "begins"):
-        said.say(kind, "nonsense")
+        found.send(kind, "nonsense")
     os.abort()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gradverify
-from gradverify.model.case import ASKED
+from gradverify.model.case import MODE_SETTINGS
 from gradverify.model.dtypes import TABLE
 
 ROOT = Path(gradverify.__file__).parent
@@ -33,7 +33,7 @@ STREAMS = {"sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__"}
 # The writer, and what keeps a check's prints away from the terminal
 MAY_TOUCH_STREAMS = {"cli/output.py", "running/inline.py"}
 # The last two: keeps checked code from it; ends a check's own process
-MAY_EXIT = {"cli/boundary.py", "running/words.py"}
+MAY_EXIT = {"cli/boundary.py", "running/sending.py"}
 
 # What judges the user's code, and the one module there that catches what that raises; the others
 # take it as a value (`attempted`, `tried` of subject/failure.py) or let the engine have it
@@ -110,7 +110,7 @@ def copies(source):
                 else getattr(each, "value", None)
                 for each in node.elts
             } - {""}
-            if len(found) >= SEVERAL and (found <= set(TABLE) or found <= set(ASKED)):
+            if len(found) >= SEVERAL and (found <= set(TABLE) or found <= set(MODE_SETTINGS)):
                 yield node.lineno
 
 

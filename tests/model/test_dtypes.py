@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 import torch
 
-from gradverify.model.case import ASKED, Mode
+from gradverify.model.case import MODE_SETTINGS, Mode
 from gradverify.model.dtypes import COMPLEX, FLOATING, TABLE, WIDER, Dtype
 from gradverify.numerics.function import coordinates as dtypes
 from gradverify.subject.draw import DIFFERENTIABLE
@@ -41,5 +41,5 @@ def test_what_is_wider_holds_every_number_of_what_is_narrower():
 
 
 def test_what_may_be_asked_for_are_the_modes():
-    assert ("auto", *(mode.value for mode in Mode)) == ASKED
+    assert ("auto", *(mode.value for mode in Mode)) == MODE_SETTINGS
     assert [mode.lines for mode in Mode] == ["", "rows", "blocks"]

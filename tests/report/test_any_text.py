@@ -24,7 +24,7 @@ from gradverify.report import github, gitlab, jsonl, junit, markdown, sarif
 from gradverify.report.formats import NAMES, renderer
 from gradverify.report.look import Look
 from gradverify.report.names import CONTROL, clean, inert, one_line
-from gradverify.report.plain import told
+from gradverify.report.plain import check_text
 from gradverify.report.terminal.view import render as terminal
 
 SARIF = jsonschema.Draft4Validator(
@@ -165,12 +165,12 @@ def test_sarif_and_gitlab_carry_every_sentence(text):
     found = with_text(text)
     log = json.loads(sarif.render(found))
     SARIF.validate(log)
-    [told] = [
+    [check_text] = [
         result["message"]["text"]
         for result in log["runs"][0]["results"]
         if f"swish[rows=7,act=:fire:]{one_line(text)}: GV101" in result["message"]["text"]
     ]
-    assert clean(found.checks[0].findings[0].message) in told
+    assert clean(found.checks[0].findings[0].message) in check_text
     issues = json.loads(gitlab.render(found))
     assert " ".join(clean(found.checks[0].findings[0].message).split()) in issues[0]["description"]
     assert len({issue["fingerprint"] for issue in issues}) == len(issues)
@@ -203,7 +203,7 @@ def test_a_workflow_command_is_one_line_and_says_it_all(text):
 
 @each
 def test_no_text_is_a_workflow_command(text):
-    shown = [inert(terminal(with_text(text), LOOKS[0])), *map(told, with_text(text).checks)]
+    shown = [inert(terminal(with_text(text), LOOKS[0])), *map(check_text, with_text(text).checks)]
     assert not [line for each in shown for line in each.splitlines() if A_COMMAND.match(line)]
 
 

@@ -77,7 +77,7 @@ def on_a_device(target: str, **changes: Any) -> Any:
                 target,
                 [tensor(2, 3, name="x")],
                 device="cuda",
-                beside="cpu",
+                other_device="cpu",
                 ignore=("GV214",),
                 **changes,
             )

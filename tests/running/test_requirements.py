@@ -70,7 +70,7 @@ def test_auto_is_settled_for_the_check_and_for_each_input(machine, device):
     [
         (case(device="cuda"), {"cuda:0"}),
         (case(device="cuda:0"), {"cuda:0"}),
-        (case(device="cuda:1", beside="cuda"), {"cuda:0", "cuda:1"}),
+        (case(device="cuda:1", other_device="cuda"), {"cuda:0", "cuda:1"}),
         (case(inputs=[CUDA]), {"cuda:0"}),
         (case(requires=("cuda", "module:torch")), {"cuda:0"}),
         (case(), set()),

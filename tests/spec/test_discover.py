@@ -114,7 +114,7 @@ def test_without_paths_the_project_says_where_to_look(tmp_path: Path) -> None:
     assert [(tmp_path / "sub" / file).resolve() for file in found.files] == [
         tmp_path / "checks" / "a.yaml"
     ]
-    assert found.project.layer.said == {"seed": 3}
+    assert found.project.layer.values == {"seed": 3}
 
 
 def test_without_paths_and_project_specs_then_the_suffix_are_looked_for(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_rules_and_tolerances_become_a_layer(tmp_path: Path) -> None:
         "[tool.gradverify.defaults]\neps = 1e-6\nrules = {ignore = ['GV2']}\n"
     )
     layer = project_of(tmp_path).layer
-    assert layer.said == {"eps": 1e-6, "ignore": ["GV2"]}
+    assert layer.values == {"eps": 1e-6, "ignore": ["GV2"]}
     assert (layer.places["eps"], layer.places["ignore"]) == ("pyproject.toml:2", "pyproject.toml:3")
 
 

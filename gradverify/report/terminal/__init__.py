@@ -1,2 +1,2 @@
-"""What a person sees, one view per file. `view.py` puts them in order; `canvas.py` turns them into
+"""The text for a person, one view per file. `view.py` combines them; `canvas.py` renders them as
 text."""

@@ -1,5 +1,5 @@
-"""From rich renderables to a string, under settings that no environment variable can change; a
-piece that cannot be drawn costs itself."""
+"""Render rich objects as a string, with settings that no environment variable changes; a piece
+that cannot be rendered is replaced by a line about that."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HEIGHT = 50
 
 
 def paint(pieces: Iterable[RenderableType], look: Look) -> str:
-    """Every piece on lines of its own. Text is wrapped, unless it is marked `no_wrap` or the look
-    says that nothing is."""
+    """Return the pieces as text, each on its own lines. Text is wrapped, unless it is marked
+    `no_wrap` or the look forbids wrapping."""
     console = _console(look)
     for piece in pieces:
         console.print(
@@ -49,7 +49,8 @@ def _console(look: Look) -> Console:
 
 
 def columns(gap: int, framed: bool = False) -> Table:
-    """A table without rows; `gap`: blanks between its columns. A frame is a line below the head."""
+    """Return a table without rows, with a line below the head if there are frames. `gap`: blanks
+    between columns."""
     return Table(
         box=SIMPLE_HEAD if framed else None,
         padding=(0, gap, 0, 0),
@@ -60,7 +61,7 @@ def columns(gap: int, framed: bool = False) -> Table:
 
 
 def indented(text: Text, spaces: int, look: Look, code: bool = False) -> RenderableType:
-    """The text moved right; what is wrapped stays under it. Code is wrapped in frames only."""
+    """Return the text indented, also where it wraps. Code is wrapped in frames only."""
     if look.boxes or (look.wrap and not code):
         return Padding(text, (0, 0, 0, spaces))
     moved = Text("\n").join(Text.assemble(" " * spaces, line) for line in text.split("\n"))
@@ -69,8 +70,8 @@ def indented(text: Text, spaces: int, look: Look, code: bool = False) -> Rendera
 
 
 def uncut(text: Text, look: Look) -> Text:
-    """The text on one line in the plain format, for ids and places that are searched for or
-    copied."""
+    """Return the text, kept on one line in the plain format, for ids and places that are searched
+    or copied."""
     text.no_wrap = not look.boxes
     return text
 
@@ -78,7 +79,7 @@ def uncut(text: Text, look: Look) -> Text:
 def shielded(
     what: str, pieces: Callable[[], Iterable[RenderableType]], look: Look
 ) -> Sequence[RenderableType]:
-    """The pieces, tried on a canvas of their own; or a line that says what is missing."""
+    """Return the pieces if they can be rendered; else a line that reports what is missing."""
     try:
         drawn = tuple(pieces())
         paint(drawn, look)

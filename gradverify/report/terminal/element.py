@@ -1,5 +1,4 @@
-"""One element as a person reads it: the verdict in a sentence, the numbers behind it, every
-rung."""
+"""The text about one element: the verdict in a sentence, the numbers, every rung."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ def render(e: Element, look: Look) -> str:
 
 
 def not_run(check: CaseResult, look: Look) -> str:
-    """Why a check could not be run, with the user's own frames; for stderr."""
+    """Return why a check could not be run, with the user's frames; for stderr."""
     bare, check = plain(look), readable(check)
     reason = f": {check.reason}" if check.reason else ""
     head = uncut(Text(f"{check.id} could not be run{reason}"), bare)
-    told = (piece for found in check.findings for piece in finding(found, check, bare))
-    return paint([head, *told], bare).rstrip("\n")
+    findings = (piece for found in check.findings for piece in finding(found, check, bare))
+    return paint([head, *findings], bare).rstrip("\n")
 
 
 def _pieces(e: Element, look: Look) -> Iterator[RenderableType]:
@@ -62,7 +61,7 @@ def _pieces(e: Element, look: Look) -> Iterator[RenderableType]:
         facts.add_row(Text(label), Text(text))
     yield facts
     yield Text("")
-    # Do the two sides show anything? At a kink, at a jump, or where one of them has no values
+    # The two sides are informative at a kink, at a jump, or if one of them has no values
     sided = (
         m.sides is not None
         or m.outcome == "jump"
@@ -105,8 +104,8 @@ def _facts(e: Element, m: Measured, look: Look) -> Iterator[tuple[str, str]]:
         return f"{value} {look.glyphs.plus_minus}{numbers.bar(bar)}"
 
     analytic, numeric = numbers.pair(m.analytic, m.numeric)
-    beside = f", moved together with {_named(e.pair)}" if e.pair else ""
-    yield f"x: {_named(e.input)}", numbers.number(m.x, QUOTIENT_DIGITS) + beside
+    pair = f", moved together with {_named(e.pair)}" if e.pair else ""
+    yield f"x: {_named(e.input)}", numbers.number(m.x, QUOTIENT_DIGITS) + pair
     yield f"f: {_named(e.output)}", numbers.number(m.f, QUOTIENT_DIGITS)
     yield "analytic", f"{analytic}, by backward"
     if m.sides:

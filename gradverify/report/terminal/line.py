@@ -1,5 +1,5 @@
-"""One line per check: verdict, name, elements compared, the smallest error it could have seen;
-below it what needs saying, and what `-v` adds."""
+"""One line per check: verdict, name, elements compared, the smallest error that it detects; below
+it reasons and warnings, and the details of `-v`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ GAP = 2
 COUNT, NOUN = 6, len(" elements")
 CALLS, SECONDS = 5 + len(" calls"), len("1234.5 s") - 1
 SHORT_WORD = len("XPASS") + 1
-"""All verdicts but the rare UNDECIDED and NOT RUN, which move their own name to the right."""
+"""The width of all verdicts but the rare UNDECIDED and NOT RUN, after which the name is shifted to
+the right."""
 
 SENTENCE = len("would catch any absolute error above 3.1e-10")
 TITLE = len("nothing to compare")
 CODES = len("GV101, GV111")
-"""Widths of the phrase: the sentence on a pass, which else stands below; a code with its name; two
-codes."""
+"""Widths of the phrase: the sentence on a pass, which is put below if it does not fit; a code with
+its name; two codes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """`word`, `name` and `phrase` are widths; calls and seconds are left out where there is no room
-    for them."""
+    """The layout of a line. `word`, `name` and `phrase` are widths; calls and seconds are omitted
+    if there is no room."""
 
     word: int
     phrase: int
@@ -45,12 +46,12 @@ class Columns:
 
     @property
     def to_phrase(self) -> int:
-        """From the beginning of the name to the beginning of the phrase."""
+        """The width from the beginning of the name to the beginning of the phrase."""
         return self.name + GAP + COUNT + NOUN + GAP
 
     @property
     def width(self) -> int:
-        """Of the whole line."""
+        """The width of the whole line."""
         return (
             self.word
             + self.to_phrase
@@ -74,7 +75,7 @@ FORMS = (
 
 
 def fitted(name_width: int, look: Look) -> Columns:
-    """The first form that fits; in the narrowest one the names get what is left."""
+    """Return the first layout that fits; in the narrowest one names get the remaining width."""
     form = next((form for form in FORMS if form.width + name_width <= look.columns), FORMS[-1])
     return Columns(
         form.word, form.phrase, form.calls, form.seconds, min(name_width, look.columns - form.width)
@@ -86,14 +87,14 @@ JACOBIAN = ("GV101", "GV111")
 again."""
 
 LOW = "GV112"
-"""The rule whose pass says in which precision the function was held against the Jacobian, and what
-it would have seen there."""
+"""The rule whose pass gives the precision in which the function was compared with the Jacobian,
+and the smallest error detected there."""
 
 NAME_LIMIT = 48
 
 
 def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[RenderableType]:
-    """The line, then one indented line for each reason and each warning."""
+    """Return the line, then one indented line for each reason and each warning."""
     head = (status.word(check).ljust(columns.word - 1) + " ", status.style(check))
     name = check.name
     late = max(0, cell_len(head[0]) - columns.word)  # a word that is wider than its column
@@ -108,32 +109,33 @@ def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[Renderable
 
 
 def name_width(names: Iterable[str]) -> int:
-    """The width of the column of names: that of the longest one which is not extreme."""
+    """Return the width of the column of names: that of the longest one, without outliers."""
     widths = [cell_len(one_line(name)) for name in names]
     return max([width for width in widths if width <= NAME_LIMIT], default=0)
 
 
 def _without(body: Text, taken: int) -> Text:
-    """The rest of a line of which the name has taken the first columns; at least a gap stays."""
+    """Return the rest of a line after the name, with at least a gap."""
     blank = cell_len(body.plain) - cell_len(body.plain.lstrip())
     return Text.assemble(" " * GAP, body[blank:]) if taken > blank - GAP else body[taken:]
 
 
 def _reason(check: CaseResult, look: Look, columns: Columns) -> Text:
-    """Where the phrases of other lines begin; as far left of it as the reason needs."""
+    """Return the reason, in the column of the phrases of other lines, or further left if it needs
+    more room."""
     reason = one_line(check.reason or "")
     left = min(columns.to_phrase, look.columns - columns.word - cell_len(reason))
     return Text(" " * max(0, left if look.boxes else columns.to_phrase) + reason, style="dim")
 
 
 def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
-    """Everything right of the verdict, blanks in place of the name."""
+    """Return the text right of the verdict, with blanks in place of the name."""
     shown = judged_comparisons(check)
     elements = sum(comparison.elements for comparison in shown)
     calls = check.calls.forward + check.calls.backward
     nouns = {comparison.lines or "elements" for comparison in shown}
     times = "call " if calls == 1 else "calls"
-    # Or the lines of a Jacobian that were compared instead
+    # Or the number of lines (rows, blocks) that were compared instead
     noun: str = nouns.pop() if len(nouns) == 1 else "elements"
     noun = noun[: len(noun) - (elements == 1)].ljust(len("elements"))
     text = (
@@ -142,12 +144,12 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
     )
     text += f"  {calls:>5} {times}" if columns.calls else ""
     text += f"  {seconds(check.seconds):>7}" if columns.seconds else ""
-    return Text(text + _beside(check, look, columns))
+    return Text(text + _open_counts(check, look, columns))
 
 
 def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
-    """The comparisons whose elements the line counts: of a failure, those of the rules that failed;
-    among them the Jacobian's, or all without any."""
+    """Return the comparisons whose elements the line counts: for a failure those of the rules that
+    failed; of these the ones of the Jacobian, or all if there are none."""
     failed = {finding.code for finding in check.errors}
     own = tuple(comparison for comparison in check.comparisons if comparison.rule in failed)
     among = own or check.comparisons
@@ -155,7 +157,7 @@ def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
 
 
 def phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
-    """What came of it in at most so many columns, or in the fewest."""
+    """Return the outcome in at most so many columns, or in as few as possible."""
     if check.verdict == "pass":
         return _fitting(
             width,
@@ -175,19 +177,19 @@ def phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
 
 
 def _fitting(width: int, *texts: str) -> str:
-    """The first that fits, else the last."""
+    """Return the first text that fits, else the last."""
     return next((text for text in texts if cell_len(text) <= width), texts[-1])
 
 
 def sensitivity(shown: Sequence[Comparison]) -> str:
-    """The one sentence on a pass. Nothing where the resolution is 0: every gradient is, and no
-    error was too small to see."""
+    """Return the sentence on a pass; empty if the resolution is 0, as all gradients are 0 and no
+    error was too small to detect."""
     smallest = max((comparison.resolution for comparison in shown), default=0.0)
     return f"would catch any absolute error above {bar(smallest)}" if smallest else ""
 
 
 def _open(shown: tuple[Comparison, ...]) -> str:
-    """What was compared but not judged: `3 kinks, 14 undecided`."""
+    """Return the counts of elements compared but not judged: `3 kinks, 14 undecided`."""
     kinks = sum(comparison.kinks for comparison in shown)
     undecided = sum(comparison.undecided + comparison.non_finite for comparison in shown)
     return ", ".join(
@@ -195,9 +197,9 @@ def _open(shown: tuple[Comparison, ...]) -> str:
     )
 
 
-def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
-    """The elements of a pass that finite differences left open, at the end of its line, where there
-    is room."""
+def _open_counts(check: CaseResult, look: Look, columns: Columns) -> str:
+    """Return the counts of undecided elements of a pass, for the end of its line, if there is
+    room."""
     text = _open(judged_comparisons(check)) if check.verdict == "pass" else ""
     if text and (not look.boxes or columns.width + GAP + cell_len(text) <= look.columns):
         return f"  {text}"
@@ -213,7 +215,7 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
         shown = judged_comparisons(check)
         below = [
             sensitivity(shown) if not phrase(check, shown, columns.phrase) else "",
-            "" if _beside(check, look, columns) else _open(shown),
+            "" if _open_counts(check, look, columns) else _open(shown),
         ]
         yield from [Text("; ".join(filter(None, below)))] if any(below) else []
     if check.verdict == "pass":
@@ -233,8 +235,8 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if status.left_open(check):
         yield Text(f"note: {status.left_open(check)}")
     if not status.is_red(check):
-        # Of a check that is ok for its baseline a known error that the line's reason does not tell
-        # already
+        # A known error of a check that is ok by its baseline, unless the reason in the line names
+        # it
         for finding in check.errors if check.baselined else ():
             if finding.known and finding.message != check.reason:
                 yield Text.assemble(("known ", "yellow"), f"{title_of(finding)}: {finding.message}")
@@ -264,8 +266,8 @@ STATUS = {"ran": "ran", "not_applicable": "not applicable", "ignored": "ignored"
 def details(
     check: CaseResult, look: Look, indent: int, origins: Mapping[str, str] | None = None
 ) -> Iterator[RenderableType]:
-    """`origins`: setting → the place that named it; where it is known, what nobody named is left
-    out."""
+    """Return the settings. `origins`: setting → the place that gave it; if it is given, defaults
+    are omitted."""
     yield from (
         indented(Text(line, style="dim"), indent, look) for line in _lines(check, look, origins)
     )
@@ -281,8 +283,7 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
         yield f"could miss: {check.could_miss}"
     yield from (_comparison(comparison, look) for comparison in check.comparisons)
     yield from _open_words(check)
-    # Those that were ignored without a word of their own share one line, which names them where
-    # they are few
+    # Ignored rules without a reason of their own share one line, which names them if they are few
     rules = sorted(check.rules, key=lambda rule: rule.code)
     silent = [rule.code for rule in rules if rule.status == "ignored" and not rule.reason]
     yield from (_rule(rule) for rule in rules if rule.code not in silent)
@@ -332,7 +333,7 @@ def _comparison(comparison: Comparison, look: Look) -> str:
         counted(comparison.elements, (comparison.lines or "elements")[:-1]),
         *(f"{count:,} {what}" for what, count in counts.items() if count),
     ]
-    # Of lines that all pass no element was looked at
+    # If all lines pass, no element was examined
     if comparison.worst or not comparison.lines:
         parts.append(
             f"largest error {error(comparison.max_abs_error)} absolute, "
@@ -364,7 +365,8 @@ def _calls(calls: Calls) -> str:
 
 
 def _open_words(check: CaseResult) -> Iterator[str]:
-    """What the counts of elements that were neither right nor wrong mean, where there are any."""
+    """Return the meaning of the counts of elements that are neither right nor wrong, if there are
+    any."""
     if any(comparison.kinks for comparison in check.comparisons):
         yield KINK
     if any(comparison.undecided + comparison.non_finite for comparison in check.comparisons):

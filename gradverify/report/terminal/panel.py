@@ -1,5 +1,5 @@
-"""One panel per failure: every finding of the check, what the user's code printed, and the command
-that shows just this again."""
+"""One panel per failure: all findings of the check, the output of the user's code, and the command
+that repeats the check."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from gradverify.report.terminal.canvas import indented, shielded, uncut
 from gradverify.report.terminal.table import error_map, table
 
 REPEATED = "GV223"
-"""Where the spec's own indices repeat, it is the elements of GV101 (in `also`) that say so."""
+"""A rule on repeated indices in the spec, shown by the elements of GV101 (in `also`)."""
 VALUES = ("GV1", "GV007")
-"""Findings with these codes are about numbers, so a table of their pair belongs to them whichever
-rule compared it."""
+"""Codes of findings about numbers: a table of their pair is shown with them, whichever rule
+compared it."""
 
 WITHOUT_TABLE = ("GV102",)
-"""Where backward returned nothing: every analytic value of the table would be 0."""
+"""The finding that backward returned nothing: every analytic value of a table would be 0."""
 
 WRITES = ("GV202", "GV203", "GV204")
-"""Findings on tensors that were written into: what they stand for beside themselves may lie at
-another input."""
+"""Findings on tensors that were written to: the findings they replace may be about another
+input."""
 
 
 def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    """Sentence and cause, tables, hint, the line of source, the user's frames."""
+    """Yield the parts of a finding: message and cause, tables, hint, the source line, the user's
+    frames."""
     kind = ("warning ", "bold yellow") if found.severity == "warning" else ("", "bold red")
     pair = f"  {pair_of(found)}" if pair_of(found) else ""
     yield Text.assemble(
@@ -65,7 +66,7 @@ def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[Renderabl
 
 
 def also(found: Finding) -> str:
-    """The codes that the finding stands for beside its own, and what is to be thought of them."""
+    """Return a sentence on the less specific findings (`also`) that this one replaces."""
     return f"also: {', '.join(found.also)}" + (
         ", to be judged once nothing is written there"
         if found.code in WRITES
@@ -74,8 +75,8 @@ def also(found: Finding) -> str:
 
 
 def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
-    """Those of the finding's own rule at its pair; where it has none and is about values, the
-    Jacobian's at that pair that did not come out clean."""
+    """Return the comparisons of a finding's rule at its pair; if there are none and it is about
+    values, those of the Jacobian at that pair with errors."""
     at_pair = [
         c for c in check.comparisons if c.input == (found.input or "") and c.output == found.output
     ]
@@ -107,15 +108,15 @@ def _place(file: str, line: int | None, function: str | None = None) -> Text:
 
 
 TITLE_FRAME = 6
-"""Columns that a panel takes around its title."""
+"""The columns of a panel's frame around its title."""
 
 PRINTED_LINES = 20
-"""The last lines of what the user's code printed are the ones near the failure."""
+"""The number of lines of captured output that are shown: the last ones, near the failure."""
 
 
 def panel(check: CaseResult, argv: Sequence[str] | None, look: Look) -> Iterator[RenderableType]:
-    """Framed, or as plain lines under a title; below it the command that shows it again, where
-    `argv` can be had."""
+    """Yield the panel, framed or as plain lines under a title, and below it the command that
+    repeats the check, if `argv` is given."""
     word = Text(status.word(check), style=status.style(check))
     name = Text(check.name, style="bold")
     title, body = Text.assemble(word, "  ", name), tuple(_body(check, look))
@@ -127,7 +128,7 @@ def panel(check: CaseResult, argv: Sequence[str] | None, look: Look) -> Iterator
     else:
         yield _framed(word, (name, *body), look)
     if argv is not None:
-        # Outside the frame and on one line, so that it can be copied
+        # The command is outside the frame and on one line, so that it can be copied
         yield Text.assemble(("this again: ", "bold"), again(check, argv), no_wrap=True)
     yield Text("")
 
@@ -156,15 +157,16 @@ def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
 
 
 def missing(check: CaseResult) -> Iterator[str]:
-    """What a fault of ours has cost beside the verdict, which has its reason."""
+    """Yield a line for each internal error that did not decide the verdict, whose reason is shown
+    elsewhere."""
     for fault in check.faults:
         if not fault.costs or check.verdict != "error":
-            stands = (
+            effect = (
                 "the verdict rests on the other rules"
                 if fault.costs
                 else "the verdict does not depend on it"
             )
-            yield f"{FAILED} in {fault.during} ({fault.what}); {stands}"
+            yield f"{FAILED} in {fault.during} ({fault.what}); {effect}"
 
 
 def _printed(check: CaseResult, look: Look) -> Iterator[RenderableType]:

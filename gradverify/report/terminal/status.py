@@ -1,4 +1,4 @@
-"""The word and the colour that stand for a check's verdict, and what was expected of it."""
+"""The word and the colour of a check's verdict, and the expectation that it did not meet."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ STYLES = {
 
 
 def word(check: CaseResult) -> str:
-    """PASS, FAIL, UNDECIDED, ERROR, SKIP, NOT RUN; XFAIL where a failure was expected, XPASS where
-    it did not happen; KNOWN where a baseline names every error."""
+    """Return the word of a check: PASS, FAIL, UNDECIDED, ERROR, SKIP, NOT RUN; XFAIL for an
+    expected failure, XPASS if that did not occur; KNOWN if a baseline lists every error."""
     if check.baselined:
         return "KNOWN"
     if check.verdict == "pass" and check.ok is False:
@@ -33,7 +33,8 @@ def word(check: CaseResult) -> str:
 
 
 def outcome(check: CaseResult) -> str:
-    """The word, but REQUIRED for a skip that is not allowed: what the summary counts."""
+    """Return the word for the counts of the summary: REQUIRED for a skip that is not allowed, else
+    as `word`."""
     return "REQUIRED" if check.verdict == "skip" and check.ok is False else word(check)
 
 
@@ -42,12 +43,12 @@ def style(check: CaseResult) -> str:
 
 
 def is_red(check: CaseResult) -> bool:
-    """Does this check make the run red? What was not run is not judged."""
+    """Return whether this check makes the run fail. A check that was not run is not judged."""
     return check.ok is False and check.verdict != "not_run"
 
 
 def has_details(check: CaseResult) -> bool:
-    """Is there more to show of it than its line?"""
+    """Return whether there is more to show of a check than its line."""
     return (
         bool(check.findings or check.faults)
         or check.verdict in ("fail", "error", "undecided")
@@ -56,15 +57,15 @@ def has_details(check: CaseResult) -> bool:
 
 
 def is_open(check: CaseResult) -> bool:
-    """Is it neither red nor judged: skipped, not run, undecided, or known?"""
+    """Return whether a check is neither red nor judged: skipped, not run, undecided, or known."""
     return not is_red(check) and (
         not check.was_run or check.baselined or word(check) == "UNDECIDED"
     )
 
 
 def broken_expectation(check: CaseResult) -> str | None:
-    """What `expect` said and what came instead; None where a plain pass was expected, or all is as
-    expected."""
+    """Return a sentence on `expect` and the different result; None if a pass was expected, or the
+    result is as expected."""
     if check.expect == "pass" or check.ok is not False or not check.was_run:
         return None
     found = list(dict.fromkeys(finding.code for finding in check.findings))
@@ -79,8 +80,8 @@ def broken_expectation(check: CaseResult) -> str | None:
 
 
 def left_open(check: CaseResult) -> str | None:
-    """Which expected failures were not judged, as their rules were not to run; None where all
-    were."""
+    """Return which expected failures were not judged, as their rules were not to run; None if all
+    were judged."""
     codes = check.not_judged
     which = "whose rules were" if len(codes) > 1 else "whose rule was"
     if codes and check.was_run:
@@ -89,5 +90,5 @@ def left_open(check: CaseResult) -> str | None:
 
 
 def excuse(check: CaseResult) -> str:
-    """Why a check that is neither red nor passed may be so: its reason, or that it is known."""
+    """Return why a check is neither red nor passed: its reason, or that its errors are known."""
     return "a baseline has every error of this check" if check.baselined else check.reason or ""

@@ -1,5 +1,5 @@
-"""The worst elements of one comparison: a table of them, and a small Jacobian as a picture of its
-errors."""
+"""The worst elements of one comparison as a table, and the errors of a small Jacobian as a
+picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradverify.report.numbers import counted
 from gradverify.report.terminal.canvas import columns as columns_of
 
 FRAME = 4
-"""Columns that a panel's frame takes."""
+"""The columns of a panel's frame."""
 
 COMFORTABLE_NAME, SMALLEST_NAME = 8, 4
 
@@ -34,25 +34,25 @@ COUNTED_AS = {
 """The field of Comparison that counts each outcome."""
 
 OPEN = ("kink", "jump", "staircase", "undecided", "non-finite")
-"""Outcomes in the place of a ratio: what such an element is, where it is neither right nor wrong by
-so much."""
+"""Outcomes shown in place of a ratio, for elements that are neither right nor wrong by a factor."""
 
 ROOMY = 100
-"""Columns from which headers are spelled out: below, each character is a digit of an index."""
+"""The width from which headers are written in full; in a narrower table the room is for digits of
+indices."""
 
 ERRORS = 72
-"""Columns from which absolute and relative error stand beside their ratio to the tolerance: below,
-seven columns cannot hold their numbers uncut."""
+"""The width from which absolute and relative error are shown next to their ratio to the tolerance:
+in a narrower table seven columns would have to cut numbers."""
 
 REFERENCES = ("GV106",)
 """The rules that compare with another implementation's gradient."""
 
 ROUNDING = 1e-12
-"""Of the value: a bar below it is the rounding of its last digits, and says nothing to a reader."""
+"""Relative to the value: a smaller bar is rounding of the last digits, and is not shown."""
 
 
 def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
-    """The worst elements, worst first as they come, and how many more there are."""
+    """Return the table of the worst elements, worst first, and how many more there are."""
     shown = comparison.worst[: look.max_rows]
     if not shown:
         return
@@ -65,8 +65,8 @@ def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
 
 
 def more_of(comparison: Comparison, shown: Sequence[Entry], look: Look) -> str:
-    """How many elements came out as those shown did, besides them; empty where there are none, or
-    lines were counted."""
+    """Return how many more elements have the outcomes of those shown; empty if there are none, or
+    if lines were counted."""
     fields = {COUNTED_AS[entry.outcome] for entry in shown if entry.outcome in COUNTED_AS}
     more = (
         0
@@ -77,8 +77,8 @@ def more_of(comparison: Comparison, shown: Sequence[Entry], look: Look) -> str:
 
 
 def headers_of(comparison: Comparison, shown: Sequence[Entry], look: Look) -> tuple[str, ...]:
-    """A comparison over all outputs together is with given numbers: it has no output to name.
-    `value_of` is the second value's header."""
+    """Return the headers of a table. A comparison over all outputs together is one with given
+    numbers, and has no column of outputs. `value_of`: the header of the second value."""
     bars = any(_shows_bar(entry, comparison) for entry in shown)
     names = ("input",) if comparison.output is None else ("output", "input")
     values = value_of(comparison)
@@ -101,14 +101,14 @@ def headers_of(comparison: Comparison, shown: Sequence[Entry], look: Look) -> tu
 
 
 def value_of(comparison: Comparison) -> str:
-    """What backward is compared with: numbers that somebody gave and the gradient of a reference
-    are expected, others were measured."""
+    """Return the header of the value that backward is compared with: given numbers and the
+    gradient of a reference are "expected", others were measured."""
     return "expected" if comparison.output is None or comparison.rule in REFERENCES else "numeric"
 
 
 def cells_of(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...]:
-    """Names, analytic and numeric value, absolute and relative error, error ÷ tolerance: in the
-    order of the headers."""
+    """Return the cells of a row, in the order of the headers: names, analytic and numeric value,
+    absolute and relative error, error ÷ tolerance."""
     analytic, numeric = numbers.pair(entry.analytic, entry.numeric)
     uncertain = (
         f" {look.glyphs.plus_minus}{numbers.bar(entry.bar)}"
@@ -136,7 +136,8 @@ def cells_of(entry: Entry, comparison: Comparison, look: Look) -> tuple[str, ...
 
 
 def _shows_bar(entry: Entry, comparison: Comparison) -> bool:
-    """A fixed step has no bar; the rounding of a number that somebody gave is none worth a word."""
+    """Return the bar of a value; empty for a fixed step, which has none, and for the rounding of a
+    given number."""
     if comparison.output is not None:
         return entry.bar != 0
     size = max(abs(entry.analytic), abs(entry.numeric))
@@ -144,20 +145,20 @@ def _shows_bar(entry: Entry, comparison: Comparison) -> bool:
 
 
 def _verdict(entry: Entry) -> str:
-    """Error ÷ tolerance; the outcome itself where such a ratio would mean nothing."""
+    """Return error ÷ tolerance; the outcome if that ratio has no meaning."""
     if entry.outcome in ("mismatch", "pass"):
         return numbers.ratio(entry.abs_error, entry.tolerance)
     return entry.outcome.replace("_", "-")
 
 
 def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look) -> Table:
-    """The first arrangement whose names keep a comfortable width: two blanks between columns or
-    one, a bar beside its number or below it. A number is never cut; names get what is left, and
-    fold."""
+    """Return the first arrangement in which names keep a comfortable width: two blanks between
+    columns or one, a bar next to its number or below it. Numbers are never cut; names get the
+    remaining width, and wrap."""
     names, columns = headers.index("analytic"), list(zip(headers, *rows, strict=True))
     wanted = sum(min(_widest(column), COMFORTABLE_NAME) for column in columns[:names])
-    for gap, beside in ((2, True), (1, True), (1, False)):
-        figures = [_figure(*column, beside=beside) for column in columns[names:]]
+    for gap, same_line in ((2, True), (1, True), (1, False)):
+        figures = [_figure(*column, same_line=same_line) for column in columns[names:]]
         left = look.columns - (FRAME if look.boxes else 0) - sum(figures) - gap * (len(headers) - 1)
         if left >= wanted:
             break
@@ -174,13 +175,13 @@ def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look) -> 
     return grid
 
 
-def _figure(header: str, *cells: str, beside: bool) -> int:
-    """The width of a column of numbers: a header folds between its words, a number only before its
-    bar."""
-    whole = beside and header.endswith(" bar")
+def _figure(header: str, *cells: str, same_line: bool) -> int:
+    """Return the width of a column of numbers: a header wraps between words, a number only before
+    its bar."""
+    whole = same_line and header.endswith(" bar")
     return max(
         _widest([header] if whole else header.split()),
-        _widest(cells if beside else [word for cell in cells for word in cell.split()]),
+        _widest(cells if same_line else [word for cell in cells for word in cell.split()]),
     )
 
 
@@ -189,11 +190,11 @@ def _widest(texts: Sequence[str]) -> int:
 
 
 RAMP = " .:-=+*#%@"
-"""`.` is within the tolerance but visible, each glyph after it ten times more; `@` is everything
-beyond."""
+"""The glyphs of the picture: `.` for an error within the tolerance but visible, each further glyph
+for ten times more, `@` for any larger error."""
 
 VISIBLE = 1e-2
-"""Of the tolerance: an error below it is drawn as a blank."""
+"""The fraction of the tolerance below which an error is drawn as a blank."""
 
 NOT_A_NUMBER = "?"
 MAP_FRAME = 6
@@ -201,7 +202,8 @@ MOST_ROWS = 40
 
 
 def error_map(drawn: ErrorMap, look: Look) -> Iterator[RenderableType]:
-    """Output elements down, input elements across, then the key. Nothing where it does not fit."""
+    """Yield the picture, with output elements down and input elements across, and its key; nothing
+    if it does not fit."""
     across = max((len(row) for row in drawn.ratio), default=0)
     if not across or across + MAP_FRAME > look.columns or len(drawn.ratio) > MOST_ROWS:
         return
@@ -221,7 +223,7 @@ def error_map(drawn: ErrorMap, look: Look) -> Iterator[RenderableType]:
 
 
 def glyph(ratio: float) -> str:
-    """The glyph for |error| / tolerance."""
+    """Return the glyph for |error| / tolerance."""
     if math.isnan(ratio):
         return NOT_A_NUMBER
     if ratio <= 1:

@@ -1,5 +1,5 @@
-"""The whole of what a person sees, and its parts as a run prints them: a line as each check ends,
-panels and summary at the end."""
+"""The whole text of a run, and its parts as they are printed: a line as each check ends, panels
+and summary at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from gradverify.report.terminal.panel import panel
 
 
 def slowest(report: Report, most: int | None) -> Iterator[RenderableType]:
-    """At most so many, the slowest first; 0: all; None: nothing. Of what was run."""
+    """Yield the times of at most so many of the checks that ran, the slowest first; 0: all; None:
+    nothing."""
     ran = [check for check in report.checks if check.was_run]
     if most is None or not ran:
         return
@@ -44,7 +45,7 @@ def slowest(report: Report, most: int | None) -> Iterator[RenderableType]:
     yield Text("")
 
 
-SAID = {
+COUNTED_AS = {
     "FAIL": "failed",
     "XPASS": "passed unexpectedly",
     "ERROR": "could not be judged",
@@ -56,11 +57,12 @@ SAID = {
     "SKIP": "skipped",
     "NOT RUN": "not run",
 }
-"""What is said of each kind of outcome, worst first."""
+"""Word → its description in the counts, worst first."""
 
 
 def summary(report: Report, look: Look) -> Iterator[RenderableType]:
-    """The counts as the last line, or the first failure's command where there is one."""
+    """Yield the summary, with the counts as the last line, or the command of the first failure if
+    there is one."""
     if report.crashed:
         yield Text(f"gradverify itself failed: {report.crashed}", style="bold red", no_wrap=True)
     faulty = sum(bool(check.faults) for check in report.checks)
@@ -73,7 +75,7 @@ def summary(report: Report, look: Look) -> Iterator[RenderableType]:
         )
     yield counts(report, look)
     red = [check for check in report.checks if status.is_red(check)]
-    # Of one alone, its panel says so a few lines above
+    # For a single failure its panel shows the command a few lines above
     first = red[0] if red and not (len(red) == 1 and report.argv is not None) else None
     if first is not None:
         yield Text("the first failure again:")
@@ -100,8 +102,8 @@ def summary(report: Report, look: Look) -> Iterator[RenderableType]:
 
 
 def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
-    """How many were not expected, and how many of these are not shown, as `-q` leaves out the lines
-    of what passed."""
+    """Yield the number of unexpected warnings, and how many of these are not shown, as `-q` omits
+    the lines of passed checks."""
     count = sum(len(check.warnings) for check in report.checks)
     hidden = sum(
         len(check.warnings) for check in report.checks if quiet and not status.is_red(check)
@@ -113,11 +115,11 @@ def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
 
 
 def counts(report: Report, look: Look | None = None) -> Text:
-    """One line, however narrow: whoever reads the last line reads all of it."""
+    """Return the counts on one line, whatever the width, so that the last line is complete."""
     words = [status.outcome(check) for check in report.checks]
     parts = [
-        Text(f"{words.count(word)} {said}", style=status.STYLES[word])
-        for word, said in SAID.items()
+        Text(f"{words.count(word)} {description}", style=status.STYLES[word])
+        for word, description in COUNTED_AS.items()
         if word in words
     ]
     parts += _warnings(report, look is not None and look.verbosity < 0)
@@ -146,7 +148,7 @@ def counts(report: Report, look: Look | None = None) -> Text:
 
 
 def render(report: Report, look: Look) -> str:
-    """Lines, panels, summary: what a run prints from first to last."""
+    """Return all that a run prints: lines, panels, summary."""
     width = name_width(check.name for check in report.checks)
     return "".join(check_line(check, look, width) for check in report.checks) + closing(
         report, look
@@ -156,8 +158,8 @@ def render(report: Report, look: Look) -> str:
 def check_line(
     check: CaseResult, look: Look, name_width: int = 0, origins: Mapping[str, str] | None = None
 ) -> str:
-    """What is printed as one judged check ends: nothing where a quiet look meets no failure, or a
-    check that was not run meets no verbose one."""
+    """Return the text printed as one judged check ends; empty with `-q` unless it failed, and for
+    a check that was not run unless with `-v`."""
     if look.verbosity < (1 if check.verdict == "not_run" else 0) and not status.is_red(check):
         return ""
     check, origins = readable((check, origins))
@@ -175,12 +177,13 @@ def _line(
 
 
 def closing(report: Report, look: Look) -> str:
-    """What is printed when the run has ended: a panel per failure, then the summary."""
+    """Return the text printed at the end of the run: a panel per failure, then the summary."""
     return paint(_closing(readable(report), look), look)
 
 
 def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
-    # Failures; under `-v` also what is undecided, under `-vv` every check with findings
+    # Panels of failures; with `-v` also of undecided checks, with `-vv` of every check with
+    # findings
     shown = [
         check
         for check in report.checks

@@ -1,4 +1,4 @@
-"""What a check says to the supervisor while it runs."""
+"""Send messages from a task to the supervisor."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from json import dumps
 from os import getpid, write
 from typing import NoReturn
 
-leave: Callable[[int], NoReturn] = os._exit  # also while a check runs, in which it raises
+leave: Callable[[int], NoReturn] = os._exit  # the original: while a check runs, os._exit raises
 
 
-class Words:
-    """What is said of a task, by one thread at a time and by this process only. In the form that
-    `Connection.recv_bytes` reads, without the class: checked code may have replaced it."""
+class Sender:
+    """The sending end of a `Channel`: one thread sends at a time, and only this process.
+
+    Messages have the form that `Connection.recv_bytes` reads; the class itself is not used, since
+    checked code may have replaced it.
+    """
 
     def __init__(self, descriptor: int, task: str = "") -> None:
         self._descriptor = descriptor
@@ -23,8 +26,8 @@ class Words:
         self._lock = threading.Lock()
         self._process = getpid()
 
-    def say(self, kind: str, payload: object = None) -> None:
-        """A child that a check forked, and that returns here, leaves."""
+    def send(self, kind: str, payload: object = None) -> None:
+        """Send one message. A child that a check forked, and that returns here, exits instead."""
         if getpid() != self._process:
             leave(0)
         data = f"{kind} {self._task}\n{dumps(payload)}".encode()
