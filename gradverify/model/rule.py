@@ -18,7 +18,7 @@ class RuleInfo:
     """One rule of the book. `page` is what rules/pages holds of it, `message` its first line.
 
     file: the module of rules/ that holds its function `gvNNN`; by default one named as its page.
-    needs: what has to hold before it is asked, with commas: the names in rules/asking.py, codes
+    needs: what has to hold before it is asked, with commas: the names in rules/engine.py, codes
     that must not have been found, and "setting KEY" where the spec may turn it off. spoils: why a
     rule that needs it not to be found is not asked after it.
     severity: "warning" for a hazard in a function whose gradients are right.

@@ -24,8 +24,8 @@ from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, parts, shaped
 from gradverify.oracles.finite_difference import Filled
 from gradverify.oracles.legs import InFloat64
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.differ import DUST, SINGLE, loosened, nudged, rounded_anew, tolerance
+from gradverify.rules.engine import NotApplicable, refused
 from gradverify.rules.shown import Findings, apart, coordinate_name
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Backward, Differentiable, Pushed, Second, push

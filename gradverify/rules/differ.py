@@ -435,7 +435,7 @@ class Repeats:
         """A call more that gave what the first one did."""
         self._calls += 1
 
-    def told(self, unit: float) -> Reproduced:
+    def summary(self, unit: float) -> Reproduced:
         """`unit`: the roundoff that the values are computed with."""
         apart = (
             float((self._high - self._low).nan_to_num(nan=0.0).max())

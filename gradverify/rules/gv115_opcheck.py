@@ -8,8 +8,8 @@ from dataclasses import replace
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
 from gradverify.model.result import Finding
-from gradverify.rules.asking import NotApplicable
-from gradverify.rules.shown import Told
+from gradverify.rules.engine import NotApplicable
+from gradverify.rules.shown import RuleResults
 from gradverify.subject.failure import describe, user_frames
 from gradverify.subject.on_device import Operator, Test, operator_of
 
@@ -104,7 +104,7 @@ WRONG = re.compile(r"shape|dtype|numbers")  # what is compiled computes somethin
 TOLD = 300  # characters of what torch says
 
 
-def gv115(evidence: Evidence) -> Told:
+def gv115(evidence: Evidence) -> RuleResults:
     operator = operator_of(evidence.subject)
     if not isinstance(operator, Operator):
         raise NotApplicable(operator)
@@ -122,7 +122,7 @@ def gv115(evidence: Evidence) -> Told:
         yield f"opcheck was not run: torch's compiler cannot be imported ({describe(missing)})"
 
 
-def _failed(operator: Operator, test: Test, must: bool) -> Told:
+def _failed(operator: Operator, test: Test, must: bool) -> RuleResults:
     """What one test of opcheck finds, at the line of the user's code that raised, or where the fake
     kernel begins."""
     error = operator.fails(test)

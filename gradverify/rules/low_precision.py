@@ -17,7 +17,6 @@ from gradverify.numerics.function.coordinates import DOUBLE, UNITS, WIDE, flat_r
 from gradverify.numerics.function.coordinates import place as index_of
 from gradverify.numerics.rungs import U32
 from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward_of, at_returned
 from gradverify.rules.differ import (
     Difference,
@@ -30,7 +29,8 @@ from gradverify.rules.differ import (
     side,
     worst_of,
 )
-from gradverify.rules.shown import Findings, Result, Told, results
+from gradverify.rules.engine import NotApplicable, refused
+from gradverify.rules.shown import Findings, Result, RuleResults, results
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.forms import dtype_name
@@ -57,7 +57,7 @@ NAME_ONE = "name a `reference` in torch operations, of which it is known"
 OVERFLOW = "an overflow on the way there"
 
 
-def gv112(evidence: Evidence) -> Told:
+def gv112(evidence: Evidence) -> RuleResults:
     kernel = evidence.kernel
     if kernel is None:
         raise NotApplicable("no differentiable input has 16 bits")
@@ -107,7 +107,7 @@ def gv112(evidence: Evidence) -> Told:
         count = Repeats(f"{name} in {kernel.name}")
         for result in given:
             count.add(result)
-        repeats.append(count.told(UNITS[kernel.dtype]))
+        repeats.append(count.summary(UNITS[kernel.dtype]))
     evidence.reproduced += repeats
     beyond = sum(each.beyond for each in seen)
     left = f"; {beyond:,} numbers that {kernel.name} cannot hold were left out" if beyond else ""
@@ -266,7 +266,7 @@ def _at(evidence: Evidence, point: Point) -> Subject:
     )
 
 
-def gv117(evidence: Evidence) -> Told:
+def gv117(evidence: Evidence) -> RuleResults:
     name = evidence.settings.autocast
     if name is None:
         raise NotApplicable("the spec does not name a dtype under `autocast`")
@@ -339,7 +339,7 @@ NO_FLOAT32 = "TF32 is a format for products of float32: say `dtype: float32`"
 OTHERWISE = "rounding does not explain it: look for what else depends on the switch"
 
 
-def gv119(evidence: Evidence) -> Told:
+def gv119(evidence: Evidence) -> RuleResults:
     settings, kernel = evidence.settings, evidence.kernel
     if not (settings.tf32 or settings.reduced_sums):
         raise NotApplicable("the spec says neither `tf32: true` nor `reduced_sums: true`")
@@ -537,7 +537,7 @@ def _cast(subject: Subject, *to: Mapping[torch.dtype, torch.dtype]) -> Subject:
     return subject.twin(arguments)
 
 
-def without_a_leg(dtype: str, refusal: str) -> Finding:
+def without_float64(dtype: str, refusal: str) -> Finding:
     """`refusal`: what the function says to float64."""
     message = (
         f"gradients in {dtype} are judged against float64, which the function refuses "

@@ -14,9 +14,9 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
-from gradverify.rules.asking import NotApplicable
 from gradverify.rules.at_line import at_forward, at_forward_of
 from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
+from gradverify.rules.engine import NotApplicable
 from gradverify.rules.shown import Findings, changed, element_name
 from gradverify.subject.ambient import generator_name
 from gradverify.subject.another import elsewhere, other_points

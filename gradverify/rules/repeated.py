@@ -16,7 +16,6 @@ from gradverify.evidence import Evidence
 from gradverify.model.case import Settings
 from gradverify.model.result import Finding, Reproduced, Severity
 from gradverify.numerics.function.coordinates import UNITS, flat_real
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ALL_SUBSETS,
@@ -33,7 +32,8 @@ from gradverify.rules.differ import (
     other_gradient,
     subsets,
 )
-from gradverify.rules.shown import Findings, Told, apart, changed, element_name
+from gradverify.rules.engine import NotApplicable, refused
+from gradverify.rules.shown import Findings, RuleResults, apart, changed, element_name
 from gradverify.subject.another import leaf_elsewhere
 from gradverify.subject.differentiable import Gradients, Graph, Returned, copied
 from gradverify.subject.failure import UserCodeError, attempted, tried
@@ -87,7 +87,7 @@ ACCEPTS = {
 }
 
 
-def gv205(evidence: Evidence) -> Told:
+def gv205(evidence: Evidence) -> RuleResults:
     """What differs by roundings is reported when all calls were made: a later one may differ by
     more."""
     before = torch.default_generator.get_state()
@@ -143,9 +143,9 @@ def gv205(evidence: Evidence) -> Told:
                 return
             slight.append(found)
     # What differs is called a few times more
-    for _ in range(MORE if any(each.told(1.0).distinct > 1 for each in counts) else 0):
+    for _ in range(MORE if any(each.summary(1.0).distinct > 1 for each in counts) else 0):
         count(evidence.function.here())
-    results = [each.told(evidence.precision) for each in counts]
+    results = [each.summary(evidence.precision) for each in counts]
     evidence.reproduced += results
     yield from slight[:1]
     if in_words(results):
@@ -213,7 +213,7 @@ class Odd(NamedTuple):
         )
 
 
-def gv206(evidence: Evidence) -> Told:
+def gv206(evidence: Evidence) -> RuleResults:
     before = evidence.poisoned.repeats
     inputs, outputs = len(evidence.inputs), len(evidence.forward.checked)
     calls = (
@@ -339,7 +339,7 @@ def _compared(
     return (
         list(found.values()),
         max(number, 2),
-        [count.told(unit) for count, unit in zip(counts, units, strict=True)],
+        [count.summary(unit) for count, unit in zip(counts, units, strict=True)],
     )
 
 

@@ -19,10 +19,10 @@ from gradverify.numerics.pairs.pair import (
 )
 from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_culprit
 from gradverify.rules.differ import Variant
-from gradverify.rules.shown import Told, comparison, differs, element_name
+from gradverify.rules.engine import NotApplicable, refused
+from gradverify.rules.shown import RuleResults, comparison, differs, element_name
 from gradverify.subject.another import (
     BOLD,
     MILD,
@@ -60,7 +60,7 @@ class Look(NamedTuple):
         )
 
 
-def gv113(evidence: Evidence) -> Told:
+def gv113(evidence: Evidence) -> RuleResults:
     if evidence.subject.restless:
         raise NotApplicable(
             "the module's buffers, which forward updates and reads, do not come to rest"
@@ -151,7 +151,7 @@ def _real(evidence: Evidence, arguments: Sequence[Argument]) -> frozenset[str]:
     return frozenset(name for name in names if tried(takes, name))
 
 
-def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look) -> Told:
+def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look) -> RuleResults:
     """Right with the numbers of the check, wrong with others: which one is it? A number of a
     formula must be wrong nearby too: a solver does not converge with any step. By one direction;
     where the tolerance is that of float32, by element too: there a few percent hide in the sum of
@@ -182,7 +182,7 @@ def _jacobian_at(evidence: Evidence, look: Look) -> Jacobian:
     return evidence.converged(found, look.twin, look.wishes)
 
 
-def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Told:
+def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> RuleResults:
     found = False
     for argument, place, y, pair in wrong_pairs(evidence, look):
         found, against = True, f"{evidence.difference} {look.where}"
@@ -221,7 +221,7 @@ ADD_UP = (
 STEP = 1e-3  # of an element's size: does it move the forward?
 
 
-def gv223(evidence: Evidence) -> Told:
+def gv223(evidence: Evidence) -> RuleResults:
     """All repeated at once, or where forward refuses that, the first alone that it takes.
     Permutations never repeat."""
     indices = [a for a in evidence.subject.arguments if _is_index(a)]
@@ -259,7 +259,7 @@ def gv223(evidence: Evidence) -> Told:
     raise NotApplicable(refusal)
 
 
-def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Told:
+def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> RuleResults:
     """The finding, if there is one. Raises UserCodeError where forward or backward refuses,
     NotApplicable where nothing can be said."""
     look = look_at(evidence, evidence.subject.twin(arguments))

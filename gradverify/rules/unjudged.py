@@ -20,7 +20,7 @@ from gradverify.numerics.pairs.pair import (
 )
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.legs import LEFT_OPEN
-from gradverify.rules.catalogue import asked
+from gradverify.rules.catalogue import runnable
 from gradverify.rules.shown import (
     Findings,
     element_name,
@@ -242,7 +242,7 @@ def uncompared(
     compare."""
     if all(run.status == "ignored" for code, run in runs.items() if not code.startswith("GV0")):
         return Finding("GV008", "every rule that looks at a gradient is ignored")
-    settings, book = evidence.settings, {info.code: info for info in asked()}
+    settings, book = evidence.settings, {info.code: info for info in runnable()}
     compare = [code for code, info in book.items() if info.causes in COMPARE]
     if not any(not settings.select or code.startswith(settings.select) for code in compare):
         return None

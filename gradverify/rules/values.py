@@ -23,10 +23,10 @@ from gradverify.numerics.pairs.pair import (
 from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled
-from gradverify.rules.asking import NotApplicable
+from gradverify.rules.engine import NotApplicable
 from gradverify.rules.shown import (
     Findings,
-    Told,
+    RuleResults,
     apart,
     comparison,
     differs,
@@ -68,13 +68,13 @@ def _meant(evidence: Evidence, pair: Pair) -> str | None:
 
 
 # ---- GV101 jacobian: backward differs from the finite difference
-def gv101(evidence: Evidence) -> Told:
+def gv101(evidence: Evidence) -> RuleResults:
     if all(argument.parameter for argument in evidence.inputs):
         raise NotApplicable("all differentiable inputs are parameters (GV111)")
     yield from _compared(evidence, "GV101", {})
 
 
-def _compared(evidence: Evidence, code: str, hooks: Mapping[str, Hooks]) -> Told:
+def _compared(evidence: Evidence, code: str, hooks: Mapping[str, Hooks]) -> RuleResults:
     """Every pair of a parameter (GV111), or of another input. The hooks of a parameter take part in
     its gradient, and are named."""
     own = {
@@ -226,7 +226,7 @@ def gv104(evidence: Evidence) -> Findings:
 
 
 # ---- GV111 parameters: the gradient of a module's parameter differs from the finite difference
-def gv111(evidence: Evidence) -> Told:
+def gv111(evidence: Evidence) -> RuleResults:
     if not any(argument.parameter for argument in evidence.inputs):
         raise NotApplicable("the function has no parameters")
     module = evidence.subject.target.subject
@@ -395,7 +395,7 @@ def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
 
 
 # ---- GV106 reference-gradient: backward differs from autograd through the reference
-def gv106(evidence: Evidence) -> Told:
+def gv106(evidence: Evidence) -> RuleResults:
     values = {
         output: seen
         for output, seen in evidence.reference.value_pairs.items()
@@ -437,7 +437,7 @@ def gv106(evidence: Evidence) -> Told:
 
 
 # ---- GV107 expected-gradient: backward differs from the gradient that the spec gives
-def gv107(evidence: Evidence) -> Told:
+def gv107(evidence: Evidence) -> RuleResults:
     if not evidence.given:
         raise NotApplicable("the spec gives neither `expected` nor `gradient`")
     for oracle in evidence.given:

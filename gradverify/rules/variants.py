@@ -21,7 +21,6 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame, Severity
 from gradverify.oracles.legs import Kernel
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ANOTHER,
@@ -45,8 +44,9 @@ from gradverify.rules.differ import (
     varied,
     worst_of,
 )
+from gradverify.rules.engine import NotApplicable, refused
 from gradverify.rules.low_precision import CASTS, beyond_native
-from gradverify.rules.shown import Findings, Told, element_name, results
+from gradverify.rules.shown import Findings, RuleResults, element_name, results
 from gradverify.rules.shown import apart as in_digits
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Gradients, batched_gradients, copied
@@ -116,7 +116,7 @@ WHICH_DEVICE = (
 )
 
 
-def gv118(evidence: Evidence) -> Told:
+def gv118(evidence: Evidence) -> RuleResults:
     own, device = evidence.subject.own, evidence.settings.device
     beside = own.case.beside
     if beside is None or torch.device(beside) == torch.device(device):
@@ -528,7 +528,7 @@ SLICE = "contiguous behind other numbers (as a slice of a larger tensor)"
 Layout = Callable[[Tensor], Tensor]
 
 
-def gv211(evidence: Evidence) -> Told:
+def gv211(evidence: Evidence) -> RuleResults:
     own = [a for a in evidence.subject.arguments if a.is_tensor]
     if evidence.forward.freed:
         raise NotApplicable("forward gives the memory of its input back, which a view shares")
