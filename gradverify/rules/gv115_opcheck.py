@@ -153,7 +153,8 @@ def _failed(operator: Operator, test: Test, must: bool) -> RuleResults:
         elif what:
             found = Finding(
                 "GV115",
-                f"{operator.name} fails opcheck's {test}: {what.format(**names)} (torch: {message})",
+                f"{operator.name} fails opcheck's {test}: {what.format(**names)} "
+                f"(torch: {message})",
                 frames=frames,
                 severity="error" if must or (test != SCHEMA and WRONG.search(what)) else "warning",
                 hint=hint.format(**names),

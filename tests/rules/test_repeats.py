@@ -1,4 +1,4 @@
-"""Sums in another order each time: counted and summary, a warning, noise to finite differences, an
+"""Sums in another order each time: counted and reported, a warning, noise to finite differences, an
 error where the spec wants the same bits."""
 
 from dataclasses import replace
