@@ -858,11 +858,11 @@ def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | 
                 )
 
 
-# Forced: both negative, far apart, one no power of two; then for 16 bits
+# Factors of the two halves: both negative, far apart, one of them no power of two; then for 16 bits
 FACTORS = (-3.0 * 2.0**20, -(2.0**-40))
 FACTORS_16 = (-12.0, -(2.0**-4))
-SMALL, OF_ORDER_ONE = -3.0, -5 / 8  # in the place of the large factor, and of the small one
-ROUNDED = 1e-6  # of the largest gradient: more is no rounding of float64
+SMALL, OF_ORDER_ONE = -3.0, -5 / 8  # instead of the large factor, and of the small one
+ROUNDED = 1e-6  # of the largest gradient: float64 rounds by less
 ONCE = "every gradient that backward returns must contain grad_output exactly once, as a factor"
 OVER = "the scale of a loss in mixed precision makes grad_output large"
 UNDER = (
