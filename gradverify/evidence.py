@@ -55,7 +55,7 @@ from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import casts_to_single, is_narrow, lifted
 
 STEP = 1e-3  # of each element's size
-MOVING = 0.1  # of the elements: a forward of which fewer move under such a step is flat
+MOVING = 0.1  # of the elements: an output of which fewer move by such a step is flat
 
 
 class Evidence(Checked):
@@ -98,7 +98,7 @@ class Evidence(Checked):
 
     @cached_property
     def unit(self) -> float:
-        """The roundoff of the coarsest differentiable input's dtype."""
+        """The unit roundoff of the coarsest differentiable input's dtype."""
         return max((UNITS[x.dtype] for x in self.subject.inputs), default=U64)
 
     @property
@@ -342,7 +342,9 @@ class Evidence(Checked):
         )
         if isinstance(found, UserCodeError):
             given = "" if isinstance(found, RefusedError) else "given float64 "
-            return f"{given}{found.message}" if narrow else ""  # else it is measured as it is
+            return (
+                f"{given}{found.message}" if narrow else ""
+            )  # else the function itself is measured
         return found if found.lifted or narrow else ""
 
     @property

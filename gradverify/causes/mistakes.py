@@ -53,13 +53,17 @@ def explain(here: Pattern, elsewhere: Callable[[], Pattern | None]) -> Cause | N
     The first mistake (one factor) needs no more than the tallies of the pair; the others need all
     its elements.
     """
-    if not here.tells:
+    if not here.conclusive:
         return None
     with np.errstate(all="ignore"):
         for mistake in MISTAKES if here.entries.complete else MISTAKES[:1]:
             claims = list(mistake(here))
             there = elsewhere() if claims else here
-            if there is None or not there.tells or there.entries.complete < here.entries.complete:
+            if (
+                there is None
+                or not there.conclusive
+                or there.entries.complete < here.entries.complete
+            ):
                 return None
             met = [
                 (claim, max(claim.low, other.low), min(claim.high, other.high))

@@ -161,7 +161,7 @@ class Pattern:
         )
 
     @cached_property
-    def tells(self) -> bool:
+    def conclusive(self) -> bool:
         """Whether the bars are so much narrower than the errors that an explanation which fits is
         significant."""
         e = self.entries

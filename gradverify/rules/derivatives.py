@@ -260,7 +260,8 @@ def gv108(evidence: Evidence) -> Findings:
 
 
 def _unsupported(evidence: Evidence) -> str | None:
-    """Why there is no forward mode; None where there is, or where it is declared and fails."""
+    """Return why there is no forward mode; None where there is, or where it is declared and
+    fails."""
     cls = lacking(evidence.forward.classes, "jvp")
     if cls is not None:
         return f"{cls} declares no jvp"
@@ -647,7 +648,7 @@ class Inputs:
         if not np.isfinite(d.bar).all():
             return "open"
         terms, noise = self.w[weighed] * d.value, np.minimum(d.noise_bar, d.bar)
-        # The noise of elements is independent
+        # The noise of different elements is independent
         bar = float(np.sum(weight * (d.bar - noise)) + np.linalg.norm(weight * noise))
         off = abs(mine - float(terms.sum()))
         allowed = self.rtol * max(float(np.linalg.norm(terms)), abs(mine)) + self._floor(

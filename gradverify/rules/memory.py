@@ -221,15 +221,15 @@ def gv231(evidence: Evidence) -> Findings:
 
 # ---- GV232 written-beside: a call writes beside its tensor
 def gv232(evidence: Evidence) -> Findings:
-    outside = evidence.memory.beside
-    if outside is not None:
+    beside = evidence.memory.beside
+    if beside is not None:
         who = "backward" if evidence.memory.backward else "forward"
-        count = abs(outside.element)
-        where = "before the first" if outside.element < 0 else "behind the last"
+        count = abs(beside.element)
+        where = "before the first" if beside.element < 0 else "behind the last"
         found = Finding(
             "GV232",
             f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of "
-            f"{outside.tensor} there is another number after the call",
+            f"{beside.tensor} there is another number after the call",
             hint="look at the first and the last index that is written",
         )
         yield found if evidence.memory.backward else at_forward(found, evidence)

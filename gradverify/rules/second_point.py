@@ -38,7 +38,7 @@ from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument, Subject
 
 # ---- GV113 second-point: at another point of the same kind the gradient is wrong
-COARSE = 1e-5  # rtol
+COARSE = 1e-5  # `rtol` above which numbers are compared by element too
 DECIDED = (Screen.AGREES, Screen.DIFFERS)
 
 
@@ -297,7 +297,7 @@ def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> RuleRe
 
 def _is_permutation(value: Tensor) -> bool:
     """Return whether each row along the last dimension holds 0 … n − 1 once each."""
-    rows = value.reshape(-1, value.shape[-1]).long()  # torch does not sort unsigned ones
+    rows = value.reshape(-1, value.shape[-1]).long()  # torch does not sort unsigned integers
     return bool((rows.sort(-1).values == torch.arange(value.shape[-1], device=value.device)).all())
 
 
