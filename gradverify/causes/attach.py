@@ -118,7 +118,7 @@ def _cause(
     def there() -> Pattern | None:
         return None if elsewhere.evidence is None else _seen(finding, rests, elsewhere.evidence)
 
-    cause = None if here is None else explain(here, there)
+    cause = None if here is None or not here.wrong.any() else explain(here, there)
     if not elsewhere.afforded:
         evidence.spending.unexplained.add(finding.code)
     return cause
@@ -265,6 +265,13 @@ def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
         or not all(len(each) and (np.abs(each - first) <= SAME * size).all() for each in others)
     ):
         return None
+    anew = evidence.function.once(cotangents[1])[1][place]
+    if anew is not None and (np.abs(numbers(anew) - first) > SAME * size).any():
+        return Cause(
+            "keeps its first gradient",
+            f"a further backward of one graph gives the {len(first)} numbers of the first one for "
+            f"{finding.input}, whatever grad_output is; on a graph of its own it does not",
+        )
     return Cause(
         "ignores grad_output",
         f"backward gives the same {len(first)} numbers for {finding.input} whatever grad_output "

@@ -635,6 +635,8 @@ REMEDIES = {
     "unread block": "backward takes no grad_output from there: look at the bounds of its loops and "
     "slices, and for an index where a sum belongs",
     "wrong block": "look at what treats these positions unlike the others",
+    "keeps its first gradient": "backward keeps what it returned (on ctx, in a cache): compute "
+    "it in each call",
     "wrong only": "backward is right for the others: look at what it does where this holds",
 }
 """What to change, by the beginning of a cause's name."""

@@ -387,8 +387,9 @@ def _pieces(line: Index) -> Iterator[Index]:
 PARTS = 4
 NEARER = 5  # rungs below, 600 times nearer, a tie must be a tie still
 MOST_ENTRIES = 1 << 21  # off the pattern of a group that are kept
-# Of the magnitudes that add up to a gradient: what backward may round a sum by
-ROUNDINGS = 64.0
+# Of the magnitudes that add up to a gradient: what backward may be off by, a sum of numbers that
+# have cancelled; and how many roundings at least
+ADDS_UP, ROUNDINGS = 1e-9, 64.0
 # Of the scale: what a group's columns are moved by at least
 LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
 
@@ -459,7 +460,8 @@ def analytic_values(
             for plan in sharing:
                 of_tensor = slice(plan.first, plan.first + plan.size)
                 total, magnitude = sums[plan.tensor]
-                off = np.abs(gradient[of_tensor] - total) - ROUNDINGS * unit * magnitude
+                off = np.abs(gradient[of_tensor] - total)
+                off -= max(ADDS_UP, ROUNDINGS * unit) * magnitude
                 off = (off / WEIGHTS[0] - run.atol) * point.columns.size[of_tensor]
                 largest = float(np.where(np.isfinite(off), off, 0.0).max(initial=0.0))
                 for g in np.flatnonzero(members > 1).tolist() if largest > 0 else ():

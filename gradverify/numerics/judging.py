@@ -553,6 +553,9 @@ class Judged(Record):
             return self
         limit = self.limit.copy()
         limit[open_] = limits(self.derivative.take(open_))
+        if self.border_column is not None:
+            ends = self.border_column[open_] & ~np.isfinite(self.analytic[open_])
+            limit[open_[ends]] = Limit.BORDER
         return replace(self, limit=limit)
 
     def decided(self, i: AnyArray, why: Limit | AnyArray, bar: Array | float = 0.0) -> Judged:

@@ -32,6 +32,7 @@ from gradverify.rules.differ import (
 from gradverify.rules.engine import NotApplicable, refused
 from gradverify.rules.shown import Findings, Result, RuleResults, results
 from gradverify.subject.draw import DTYPES
+from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.forms import dtype_name
 from gradverify.subject.iterating import Endless, watched
@@ -471,9 +472,13 @@ def gv226(evidence: Evidence) -> Findings:
                     raise NotApplicable(f"the numbers of {argument.name} do not fit in float32")
     with refused("GV226", "with float32 inputs", IN_FLOAT32, only="GV003"):
         try:
-            first = watched(lambda: seen(here))
+            first = attempted(watched, lambda: seen(here))
         except Endless as endless:
             raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
+        if isinstance(first, UserCodeError):
+            if tried(usual, here) is None:
+                raise NotApplicable("with inputs rounded to float32 it raises in float64 too")
+            raise first
         if not _odd_dtypes(evidence, first) and _like_float64(evidence, first):
             return
         odd = _odd_dtypes(evidence, seen(here))

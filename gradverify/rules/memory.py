@@ -287,6 +287,11 @@ OUTPUTS = (
     "`y.data` do not"
 )
 
+READ_AGAIN = (
+    "what recomputes forward in backward, as activation checkpointing does, reads the tensor as it "
+    "is then: leave it alone until backward is over"
+)
+
 
 def gv215(evidence: Evidence) -> Findings:
     own, checked = evidence.inputs, evidence.forward.checked
@@ -332,7 +337,7 @@ def gv215(evidence: Evidence) -> Findings:
             f"another gradient: {given} at {difference.where} instead of {wanted}",
             input=argument.name if place is None else None,
             output=place,
-            hint=VERSIONS if place is None else OUTPUTS,
+            hint=(VERSIONS if place is None else OUTPUTS) if evidence.forward.nodes else READ_AGAIN,
         )
         if argument.parameter:
             of_parameters.append(finding)

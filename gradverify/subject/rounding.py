@@ -208,6 +208,13 @@ class Lifted(Exchanged):
         return value.to(dtype=wide) if isinstance(value, Tensor) else wide
 
 
+SIZES = (
+    Tensor.element_size,
+    Tensor.itemsize.__get__,  # type: ignore[attr-defined]
+    Tensor.nbytes.__get__,  # type: ignore[attr-defined]
+)
+
+
 class Shown(FunctionMode):
     """A tensor of float64 says that it is float32, and one of complex128 complex64: code that takes
     nothing else takes it."""
@@ -216,6 +223,8 @@ class Shown(FunctionMode):
         found = wrapped(func, *args, **named)
         if isinstance(found, np.ndarray) and found.dtype == np.float64:
             return found.view(ShownArray)
+        if func in SIZES and args[0].dtype in SHOWN:
+            return found // 2
         return SHOWN.get(found, found) if isinstance(found, (torch.dtype, str)) else found
 
 

@@ -54,6 +54,20 @@ def only(forward, backward):
     return Kernel
 
 
+def by_its_size(x):
+    assert x.element_size() == x.itemsize == 4 and x.nbytes == 4 * x.numel()
+    return x.sin()
+
+
+def test_a_kernel_that_looks_at_the_size_of_an_element_is_decided_in_float64():
+    x = randn(8, dtype=torch.float32)
+    right = only(by_its_size, lambda x, g: g * x.cos())
+    assert isinstance(evidence(right, x, dtype="float32").in_float64, InFloat64)
+    assert check(right, x, dtype="float32").verdict == "pass"
+    wrong = only(by_its_size, lambda x, g: 1.002 * g * x.cos())
+    assert check(wrong, x, dtype="float32").verdict == "fail"
+
+
 def by_bits(x):
     """1 / √x from the bits of float32, and three steps of Newton's."""
     y = (0x5F3759DF - (x.view(torch.int32) >> 1)).view(torch.float32)

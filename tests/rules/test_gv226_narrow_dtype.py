@@ -216,3 +216,36 @@ def test_a_forward_that_loses_its_digits_in_float32_says_nothing_of_backward():
     result = check(spread, 1e-7 * randn(3, 5), select=("GV226",))
     assert "GV226" not in codes(result)
     assert run(result).reason == "the forward loses its digits in float32"
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "values"),
+    [
+        (
+            lambda a: torch.linalg.slogdet(a)[1],
+            lambda a, g: g * torch.linalg.inv(a).mT,
+            [[1.0, 2.0], [2.0, 4.0000001]],
+        ),
+        (
+            lambda x: torch.log(1 - x),
+            lambda x, g: -g / (1 - x) if bool((x < 1).all()) else torch.linalg.inv(0 * x.diag()),
+            [0.9999999999, 0.5],
+        ),
+    ],
+)
+def test_inputs_that_leave_the_domain_in_float32_are_no_fault(forward, backward, values):
+    """The function raises there in float64 too."""
+    x = torch.tensor(values, dtype=torch.float64)
+    result = check(elementwise(forward, backward), x, select=("GV226",))
+    assert run(result).status == "not_applicable"
+    assert "it raises in float64 too" in run(result).reason
+
+
+def test_a_backward_that_refuses_float32_is_found_where_it_takes_the_same_numbers_in_float64():
+    def backward(x, g):
+        if x.dtype == torch.float32:
+            raise ValueError("float64 only")
+        return 2 * x * g
+
+    result = check(square(backward), X, select=("GV226",))
+    assert codes(result) == {"GV226"}

@@ -332,6 +332,40 @@ def test_float32_inside_passes_at_float32_accuracy():
 
 
 @pytest.mark.parametrize(
+    ("forward", "slope", "low", "high"),
+    [
+        (lambda x: x.exp() - 1, torch.exp, 1e-10, 1e-9),
+        (lambda x: 1 - x.cos(), torch.sin, 1e-5, 3e-5),
+        (lambda x: (x + 1e6) - 1e6, torch.ones_like, 1e-4, 1e-3),
+    ],
+)
+def test_what_large_float64_numbers_leave_when_they_cancel_is_no_low_precision(
+    forward, slope, low, high
+):
+    """It has few bits, but one step for all numbers, and torch sees float64 operations only."""
+    x = low + (high - low) * torch.rand(6, dtype=torch.float64)
+
+    def scaled(factor):
+        class Scaled(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return forward(x)
+
+            @staticmethod
+            def backward(ctx, g):
+                (x,) = ctx.saved_tensors
+                return factor * g * slope(x)
+
+        return Scaled
+
+    assert "GV222" not in codes(right := check(scaled(1.0), x)) and right.verdict != "fail"
+    assert codes(check(scaled(1.0009), x)) == {"GV101"}
+    inside = check(lambda x: (x.float().tanh() - 0.5).double(), randn(12))
+    assert "GV222" in codes(inside)
+
+
+@pytest.mark.parametrize(
     "function",
     [lambda x: x * 2, torch.sign, torch.round, lambda x: (x > 0).double() * x, lambda x: x.sum()],
     ids=["times 2", "sign", "round", "mask", "sum"],

@@ -168,6 +168,12 @@ def clips(ctx, g):
     return 2 * ctx.saved_tensors[0] * g.clamp(-3, 3)
 
 
+def kept_gradient(ctx, g):
+    if not hasattr(ctx, "first"):
+        ctx.first = 2 * ctx.saved_tensors[0] * g
+    return ctx.first
+
+
 # ---- GV207
 def with_buffer(ctx, x):
     ctx.save_for_backward(x)
@@ -758,6 +764,14 @@ ROWS: dict[str, tuple] = {
         ["contain grad_output exactly once"],
         [],
         "return 2 * ",
+    ),
+    "kept on ctx": (
+        function("L", backward=kept_gradient),
+        [randn(3)],
+        "GV201",
+        ["what it returned", "in each call"],
+        ["ignores", "as a factor"],
+        "return ctx.first",
     ),
     "clipped": (function("M", backward=clips), [randn(3)], "GV201", [], ["ignores"], "return 2 * "),
     "a buffer that adds up": (
