@@ -114,14 +114,9 @@ def test_different_results_are_counted_and_their_spread_is_that_of_the_farthest(
     repeats = Repeats("y")
     for values in ([1.0, 2.0], [1.0, 2.5], [1.0, 2.0], [0.5, 2.0], [1.0, 2.5]):
         repeats.add(torch.tensor(values, dtype=torch.float64))
-    summary = repeats.summary(2.0**-53)
-    assert (summary.calls, summary.distinct, summary.spread, summary.roundings) == (
-        5,
-        3,
-        0.5,
-        0.25 * 2.0**53,
-    )
-    assert in_words([summary]).startswith("y: 3 different results in 5 calls, up to 0.5 apart")
+    seen = repeats.summary(2.0**-53)
+    assert (seen.calls, seen.distinct, seen.spread, seen.roundings) == (5, 3, 0.5, 0.25 * 2.0**53)
+    assert in_words([seen]).startswith("y: 3 different results in 5 calls, up to 0.5 apart")
 
 
 def shaken(by, where, period=2):
