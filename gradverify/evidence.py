@@ -1,5 +1,5 @@
-"""What was measured of one Subject: lazily, once, shared by the rules. Holds tallies, never a whole
-Jacobian."""
+"""The measurements of one Subject, which the rules share: each is made once, on first use. Tallies
+are kept, never a whole Jacobian."""
 
 from __future__ import annotations
 
@@ -55,11 +55,12 @@ from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import casts_to_single, is_narrow, lifted
 
 STEP = 1e-3  # of each element's size
-MOVING = 0.1  # of the elements: a forward of which fewer move under such a step is flat
+MOVING = 0.1  # of the elements: an output of which fewer move by such a step is flat
 
 
 class Evidence(Checked):
-    """Measurements of a subject. Properties raise UserCodeError where the user's code raises."""
+    """The measurements of a subject. Properties raise UserCodeError where the user's code
+    raises."""
 
     def __init__(
         self,
@@ -69,24 +70,24 @@ class Evidence(Checked):
     ) -> None:
         super().__init__(subject, differentiate)
         self.watch = watch
-        # A check in 16 bits stands on another leg than its own
+        # A check in 16 bits is made on another subject (the function in float64, or its reference)
         self.first_leg = FirstLeg(subject)
         settings = subject.case.settings
-        # Another evidence of the subject has its own
+        # Not shared with other evidence of the same subject
         self.spending = Spending(subject, settings.budget, settings.timeout if watch else inf)
         self.reproduced: list[Reproduced] = []  # by the rules that compare identical calls
-        self.missing: list[Fault] = []  # faults of ours that cost words or pictures
-        # A part of a function of float64 computes in float32, as far as its own steps left elements
-        # open
+        self.missing: list[Fault] = []  # faults of gradverify that cost a cause, a hint or the like
+        # Whether a part of a float64 function was found to compute in float32, which is looked for
+        # only where its own finite differences left elements undecided
         self.cast_inside = False
 
     def place_of(self, name: str | None) -> int | None:
-        """Of a differentiable input among all."""
+        """Return the place of the differentiable input of this name; None where there is none."""
         return next((n for n, each in enumerate(self.inputs) if each.name == name), None)
 
     def spared(self, what: str, measure: Callable[[], Value | None]) -> Value | None:
-        """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's
-        code, or gradverify, fails over it."""
+        """Measure what the verdict does not depend on (a cause, a hint); None where the user's
+        code, or gradverify itself, fails. `what`: described so in the fault."""
         try:
             return tried(measure)
         except BaseException as error:
@@ -97,21 +98,22 @@ class Evidence(Checked):
 
     @cached_property
     def unit(self) -> float:
-        """The roundoff of the coarsest differentiable input's dtype."""
+        """The unit roundoff of the coarsest differentiable input's dtype."""
         return max((UNITS[x.dtype] for x in self.subject.inputs), default=U64)
 
     @property
     def precision(self) -> float:
-        """The roundoff that the forward computes in: of the coarsest dtype of inputs and outputs,
-        or as the outputs' bits show."""
+        """The unit roundoff of the forward's computations: of the coarsest dtype of inputs and
+        outputs, or as the outputs' bits show."""
         return max([self.unit, *self.precisions, U32 if self.cast_inside else U64])
 
     @cached_property
     def precisions(self) -> tuple[float, ...]:
-        """The same of each checked output."""
+        """The unit roundoff of each checked output, as in `precision`."""
         declared = [max(self.unit, UNITS.get(y.dtype, U64)) for y in self.outputs]
         bits = [Bits().seen(numbers(y)) for y in self.outputs]
-        # Or the inputs are round numbers: look again nearby, where the function is defined
+        # Short significands may come from inputs that are round numbers: look again at a point
+        # nearby, if the function is defined there
         if max([0.0, *(each.unit for each in bits)]) > max([self.unit, *declared]):
             source, inputs = self.subject.generator("beside"), self.subject.inputs
             near = [(x + STEP * x.abs() * signed(x, source)).requires_grad_() for x in inputs]
@@ -123,7 +125,7 @@ class Evidence(Checked):
         )
 
     def _coarsest(self) -> float:
-        """The coarsest roundoff of forward's operations, as far as torch sees them; 0 where it sees
+        """Return the coarsest unit roundoff among forward's torch operations; 0 where it has
         none."""
         mode = Anew(self.subject.generator("coarsest"))
         with mode:
@@ -132,7 +134,7 @@ class Evidence(Checked):
 
     @property
     def low_precision(self) -> bool:
-        """Does the forward compute in less than float64?"""
+        """Whether the forward computes in less than float64."""
         return self.precision > U64
 
     @property
@@ -142,20 +144,20 @@ class Evidence(Checked):
 
     @property
     def infinite(self) -> int:
-        """How many real numbers of the checked outputs are not finite at the point: masks, where
-        GV006 has nothing to say."""
+        """The number of real coordinates of the checked outputs that are not finite; masks, where
+        GV006 finds nothing."""
         return sum(int((~flat_real(y).isfinite()).sum()) for y in self.outputs)
 
     # ---- comparisons
     @cached_property
     def jacobian(self) -> Jacobian:
-        """Backward against finite differences, of the surrogate where there is one, less what an
-        iteration leaves."""
+        """The comparison of backward with finite differences (of the surrogate, where there is
+        one), without the error that an unconverged iteration leaves."""
         return self.compared()
 
     def compared(self, asked: Asked | None = None) -> Jacobian:
-        """The `jacobian`, measured now; with what came of the one element that is asked for, where
-        that was judged by itself."""
+        """Measure the `jacobian` anew; with the result of the one requested element, where it was
+        judged individually."""
         self.forget_repeats()
         with self.spending.patient():
             first = self._by_differences(asked)
@@ -167,7 +169,7 @@ class Evidence(Checked):
         return found
 
     def _by_differences(self, asked: Asked | None) -> Jacobian:
-        """Less what is known to be no fault of backward."""
+        """Compare with finite differences, without errors that are known not to be backward's."""
 
         subject, constraints = self.subject, self.constraints
 
@@ -190,16 +192,19 @@ class Evidence(Checked):
         )
 
     def _uncast(self) -> WithBackward | None:
-        """The function in float64, without its casts to less; None where it has none, or refuses
-        that."""
+        """Return the function with its casts to a narrower dtype turned to float64; None where it
+        has no such casts, or refuses float64."""
         twin, casts = lifted(self.subject)
         function = self._differentiate(twin, self.forward.checked)
         return function if tried(function.values, twin.leaves()) and casts.replaced else None
 
     def _lifts_inside(self) -> bool:
-        """Does a function of float64 cast to float32 inside, and is it the same one without? It is
-        compared so from now on. Two calls where it casts, one where it does not, as many as it
-        takes to see that it is the same one."""
+        """Return whether a float64 function casts to float32 inside, and is the same function
+        without these casts; if so, `in_float64` is set, and later comparisons use it.
+
+        Takes one call where it does not cast; where it does, two, and those that show that it is
+        the same function.
+        """
         if (
             self.unit != U64
             or self.surrogate is not None
@@ -216,8 +221,8 @@ class Evidence(Checked):
 
     @cached_property
     def stopping_tests(self) -> Mapping[Line, float]:
-        """Where the function asks whether its iterations have converged, with what makes it iterate
-        on; empty where it does not iterate."""
+        """The lines at which the function tests whether an iteration has converged, each with the
+        factor that tightens the test; empty where it does not iterate."""
         return stopping_tests(
             self.function,
             self.cotangents("base"),
@@ -227,19 +232,20 @@ class Evidence(Checked):
 
     @property
     def leftover(self) -> float:
-        """The most that may be left of an iteration, as a share of a row or of the largest number:
-        `rtol` where the function iterates, else 0."""
+        """The largest error that an iteration may leave, as a share of a row or of the largest
+        number: `rtol` where the function iterates, else 0."""
         return self.rtol if self.stopping_tests else 0.0
 
     def tighter(self, measure: Callable[[Differentiable], Value]) -> Value:
-        """What is measured of the function where it iterates to a tighter tolerance."""
+        """Measure the function while it iterates to a tighter tolerance."""
         with Tightened(self.stopping_tests):
             twin = self.subject.twin(self.subject.arguments)
             return measure(self._differentiate(twin, self.forward.checked))
 
     def converged(self, found: Jacobian, subject: Subject, constraints: Constraints) -> Jacobian:
-        """A comparison of the subject, or of the same function elsewhere, without what an iteration
-        leaves: it is made again where the function iterates to a tighter tolerance."""
+        """Return a comparison (of the subject, or of its function at other arguments) without the
+        error that an iteration leaves, found by repeating it with a tighter tolerance of the
+        iteration."""
 
         def again() -> Jacobian:
             with Tightened(self.stopping_tests):
@@ -252,7 +258,7 @@ class Evidence(Checked):
 
     @cached_property
     def constraints(self) -> Constraints:
-        """What the spec says of the differentiable inputs."""
+        """What the spec declares for the differentiable inputs."""
         return Constraints(
             tuple(argument.domain for argument in self.inputs),
             tuple(argument.symmetric for argument in self.inputs),
@@ -262,14 +268,14 @@ class Evidence(Checked):
 
     @cached_property
     def surrogate(self) -> Surrogate | None:
-        """The function whose finite differences count in the place of the checked one's."""
+        """The function whose finite differences are used in place of the checked function's."""
         if self.subject.case.oracles.surrogate is None:
             return None
         return Surrogate(self.subject, self.function, self.forward.checked, self.outputs)
 
     def measured_at(self, twin: Subject) -> WithBackward:
-        """As `measured`, for the same function at other arguments. Raises UserCodeError (GV002)
-        where it is not defined there."""
+        """Return what `measured` is, for the same function at other arguments. Raises UserCodeError
+        (GV002) where the function is not defined there."""
         function = self._given_by(twin)
         if isinstance(self.in_float64, str):
             return function
@@ -288,7 +294,8 @@ class Evidence(Checked):
         function: Surrogate | Differentiable,
         outputs: Sequence[Tensor] | None = None,
     ) -> InFloat64 | UserCodeError:
-        """What the function raises where it refuses float64. `outputs`: called for if not given."""
+        """Return the function in float64, or the error that it raises where it refuses float64.
+        `outputs`: those in its own dtype; computed if not given."""
         return attempted(
             lambda: in_float64(
                 subject,
@@ -299,8 +306,8 @@ class Evidence(Checked):
         )
 
     def at(self, arguments: Sequence[Argument]) -> Evidence:
-        """Of the same function at other arguments, compared in the same mode where that was
-        chosen."""
+        """Return evidence of the same function at other arguments, with the same mode of comparison
+        where one was chosen."""
         twin = self.subject.twin(arguments)
         if self.choice is not None:
             twin.case = replace(
@@ -310,18 +317,18 @@ class Evidence(Checked):
 
     @property
     def measured(self) -> WithBackward:
-        """What finite differences are taken of, beside the backward that they are held against."""
+        """The function whose finite differences are taken, with the backward that is compared."""
         found = self.in_float64
         return self.surrogate or self.function if isinstance(found, str) else found
 
     @cached_property
     def in_float64(self) -> InFloat64 | str:
-        """The values of a float32 function, or of one that computes in float32, in float64, beside
-        its backward; or why there are none, "" where nobody asks."""
+        """The float64 values of a function that computes in float32, with its own backward; or the
+        reason why there are none, "" where none are needed."""
         narrow = is_narrow(self.subject)
         if self.settings.eps != "auto" or not (
             narrow
-            # Does a function of float64 compute every output in float32?
+            # A float64 function that computes every output in float32
             or (
                 self.unit == U64
                 and self.surrogate is None
@@ -337,13 +344,15 @@ class Evidence(Checked):
         )
         if isinstance(found, UserCodeError):
             given = "" if isinstance(found, RefusedError) else "given float64 "
-            return f"{given}{found.message}" if narrow else ""  # else it is measured as it is
+            return (
+                f"{given}{found.message}" if narrow else ""
+            )  # else the function itself is measured
         return found if found.lifted or narrow else ""
 
     @property
     def numeric_precision(self) -> str:
-        """In a clause, for a check in float32: what its finite differences are taken in. Nothing
-        for others."""
+        """A clause that names the precision of the finite differences, for a check in 16 bits or
+        float32; "" for others."""
         if self.kernel is not None:
             of = (
                 "those of the reference" if self.first_leg.of_reference else "those of the function"
@@ -362,7 +371,7 @@ class Evidence(Checked):
 
     @cached_property
     def kernel(self) -> Kernel | None:
-        """The function in its own dtype, where that has 16 bits; what is measured otherwise is the
+        """The function in its own dtype, where that has 16 bits; the other measurements are of the
         function (or its reference) in float64."""
         narrow = self.subject.narrow
         if narrow is None:
@@ -371,13 +380,13 @@ class Evidence(Checked):
 
     @property
     def difference(self) -> str:
-        """In words."""
+        """What backward is compared with, in words."""
         of = f" of {self.surrogate.name}" if self.surrogate else ""
         return f"the finite difference{of}"
 
     @cached_property
     def flat(self) -> frozenset[int]:
-        """The checked outputs (by place among them) of which hardly an element moves when all
+        """The checked outputs (by place among them) hardly any element of which moves when all
         inputs move a little."""
         source, inputs = self.subject.generator("flat"), self.subject.inputs
         moved = self.function.values(
@@ -391,14 +400,14 @@ class Evidence(Checked):
 
     @property
     def choice(self) -> Choice | None:
-        """How the Jacobian was compared; None where it was not, or under a fixed step."""
+        """The chosen mode of comparing the Jacobian; None before that, or under a fixed step."""
         found: Jacobian | None = vars(self).get("jacobian")
         return found.choice if found else None
 
     @cached_property
     def interpreter(self) -> str | None:
-        """`triton` where Triton kernels of it run under Triton's interpreter: one forward and one
-        backward more tell, where that is loaded."""
+        """`triton` where the function's Triton kernels run under Triton's interpreter. Takes one
+        more forward and backward, where that is loaded."""
         found = self.spared(
             "the look for Triton kernels",
             lambda: launches(lambda: self.function.once(self.cotangents("base"))),
@@ -407,16 +416,16 @@ class Evidence(Checked):
 
     @cached_property
     def given(self) -> Sequence[Given]:
-        """What knows the gradient for one cotangent per output: numbers in the spec, a hand-written
-        function."""
+        """The oracles that give the gradient for one cotangent per output: numbers in the spec, a
+        hand-written function."""
         return [oracle for make in GIVEN if (oracle := make(self)) is not None]
 
     @cached_property
     def reference(self) -> AgainstReference:
-        """Of a check that names one."""
+        """The comparison with the reference that the spec names."""
         return AgainstReference(self)
 
     @cached_property
     def modes(self) -> Modes:
-        """Forward mode, backward of backward, vmap. Raises UserCodeError (GV002)."""
+        """Forward mode, double backward and vmap. Raises UserCodeError (GV002)."""
         return Modes(self)

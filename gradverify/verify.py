@@ -1,4 +1,4 @@
-"""A Subject under all its rules: what a check is, from top to bottom."""
+"""Check a Subject under all its rules: from its measurements to the result of the case."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from gradverify.model.result import (
 from gradverify.numerics.choose import Choice, Mode
 from gradverify.oracles.legs import first_leg
 from gradverify.rules import chosen
-from gradverify.rules.asking import Examined, examine, specific, with_severity
 from gradverify.rules.at_line import placed
 from gradverify.rules.catalogue import book
-from gradverify.rules.low_precision import without_a_leg
+from gradverify.rules.engine import Examined, examine, specific, with_severity
+from gradverify.rules.low_precision import without_float64
 from gradverify.rules.repeated import graded
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.find import run_folder
@@ -52,7 +52,7 @@ MISSES = (
 )
 MISSES_NOTHING_YET = "everything: no element was compared"
 
-Told = TypeVar("Told", Finding, Comparison)
+Located = TypeVar("Located", Finding, Comparison)
 
 
 def verify(
@@ -63,21 +63,22 @@ def verify(
     evidence: Evidence | None = None,
     briefly: bool = False,
 ) -> CaseResult:
-    """The result of all selected rules on a subject, or on `evidence` of it. What the user's code
-    raises becomes a finding.
+    """Run all selected rules on a subject, or on `evidence` of it. An error of the user's code
+    becomes a finding.
 
-    `planned` gets how it will be compared, `so_far` what is known after each rule that finds an
-    error. `briefly`: up to the first rule that finds one, and without its cause.
+    `planned` is called with the planned comparison and its cost, `so_far` with the preliminary
+    result after each rule that finds an error. `briefly`: stop after the first such rule, and skip
+    the search for a cause.
     """
     evidence = evidence or evidence_of(subject, planned)
     if evidence.first_leg.refusal:
         own = subject.own
-        told = without_a_leg(own.case.settings.dtype, evidence.first_leg.refusal)
+        finding = without_float64(own.case.settings.dtype, evidence.first_leg.refusal)
         return replace(
             described(own.case, own),
             verdict="undecided",
-            reason=told.message,
-            findings=(with_severity(told),),
+            reason=finding.message,
+            findings=(with_severity(finding),),
             inputs=_inputs(own),
         )
 
@@ -93,13 +94,13 @@ def verify(
 def _result(
     subject: Subject, evidence: Evidence, examined: Sequence[Examined], brief: bool
 ) -> CaseResult:
-    # With its output's name, and the line of backward for what is wrong with it
-    said = (
+    # With the output's name, and the line of code
+    reported = (
         placed(_named(of_a_list(finding, evidence.subject.case), evidence), evidence)
         for each in examined
         for finding in each.findings
     )
-    found = graded(specific(said), evidence.settings)
+    found = graded(specific(reported), evidence.settings)
     findings = found if brief else with_causes(found, evidence, book())
     faults = tuple(
         dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing])
@@ -108,8 +109,8 @@ def _result(
     interpreter = (
         None if brief or evidence.spending.ending or evidence.damaging else evidence.interpreter
     )
-    # Of a reference that stands in for it in float64, and of which there is nothing to say, are no
-    # comparisons of what is checked
+    # Where a reference is examined in float64 in place of the checked function, its comparisons
+    # are reported only under rules that look at the function's own dtype, or that found something
     own = {
         code
         for code, info in book().items()
@@ -126,36 +127,36 @@ def _result(
         faults=faults,
         inputs=_inputs(subject.own),
         outputs=_outputs(evidence),
-        rules=tuple(_said(each.run, findings, evidence) for each in examined),
+        rules=tuple(_final_run(each.run, findings, evidence) for each in examined),
         mode=mode,
         mode_reason=mode_reason,
         could_miss=could_miss,
         comparisons=tuple(
-            _named(told, evidence)
+            _named(comparison, evidence)
             for each in examined
-            for told in each.comparisons
-            if told.rule in own
+            for comparison in each.comparisons
+            if comparison.rule in own
         ),
         reproducibility=tuple(evidence.reproduced),
     )
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
-    """What is going to be measured of a subject; `planned` as in `verify`."""
+    """Return the evidence of a subject, nothing of it measured yet; `planned` as in `verify`."""
     found = first_leg(subject)
 
-    def tell(choice: Choice) -> None:
+    def announce(choice: Choice) -> None:
         cost = choice.cost
         if planned is not None:
             planned(Plan(choice.mode.value, cost.forward, cost.backward, cost.seconds, cost.memory))
 
-    evidence = Evidence(found.subject, tell if planned else None)
+    evidence = Evidence(found.subject, announce if planned else None)
     evidence.first_leg = found
     return evidence
 
 
 def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
-    """How the Jacobian was compared, why so, and what that could miss."""
+    """Return the mode in which the Jacobian was compared, why that one, and what it could miss."""
     choice = evidence.choice
     if choice is None:
         reason = EVERY_ELEMENT if evidence.settings.eps == "auto" else FIXED_STEP
@@ -170,14 +171,14 @@ def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
 
 
 def _clause(sentence: str) -> str:
-    """A sentence as it stands behind a colon."""
+    """Return a sentence as it is written after a colon: in lower case, without a full stop."""
     return sentence[0].lower() + sentence[1:].removesuffix(".")
 
 
 def broken(case: Case, error: BaseException) -> CaseResult:
-    """The result of a case that an exception ended: the subject could not be prepared, the user's
-    code raised where it was not called by name, or it is a fault of gradverify's own. Raises what
-    ends the run."""
+    """Return the result of a case that ended by an exception: the subject could not be prepared,
+    the user's code raised outside of a guarded call, or gradverify itself failed. An interrupt is
+    raised again."""
     if is_interrupt(error):
         raise error
     if not isinstance(error, UserCodeError) and is_users(error):
@@ -194,7 +195,7 @@ def broken(case: Case, error: BaseException) -> CaseResult:
 
 
 def described(case: Case, subject: Subject | None = None) -> CaseResult:
-    """A result that says what was to be checked, tolerances filled in, with nothing found yet."""
+    """Return a result that describes the case, with tolerances filled in and no findings yet."""
     atol, rtol = case.settings.tolerances()
     found = subject.target if subject else None
     file = shown_path(found.file, run_folder()) if found and found.file is not None else None
@@ -218,9 +219,9 @@ def described(case: Case, subject: Subject | None = None) -> CaseResult:
 
 
 # ---- findings
-def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> RuleRun:
-    """A rule that did not run, and whose finding another one's turned out to be; one whose finding
-    has no cause, as the budget was spent."""
+def _final_run(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> RuleRun:
+    """Return the record of a rule as it is reported: with a note where the budget left no time for
+    a cause, and as run where another rule's finding was reported under its code."""
     if run.code in evidence.spending.unexplained:
         left_out = f"the cause {LEFT_OUT}{evidence.spending.ended}"
         return replace(run, reason="; ".join(filter(None, (run.reason, left_out))))
@@ -229,12 +230,14 @@ def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> Ru
     return run
 
 
-def _named(told: Told, evidence: Evidence) -> Told:
-    return told if told.output is None else replace(told, output_name=evidence.name_of(told.output))
+def _named(each: Located, evidence: Evidence) -> Located:
+    """Return a finding or comparison with the name of its output."""
+    return each if each.output is None else replace(each, output_name=evidence.name_of(each.output))
 
 
 def _verdict(findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()) -> Verdict:
-    """A rule that a fault of ours has cost leaves an error where the others find nothing wrong."""
+    """Return the verdict of all findings; a fault of gradverify that cost a rule its result makes
+    it an error where no other rule finds anything wrong."""
     errors = [book()[finding.code] for finding in findings if finding.severity == "error"]
     if stopping := [info.verdict for info in errors if info.stops]:
         return stopping[0]
@@ -275,7 +278,7 @@ def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
         return ()
     try:
         outputs, own = evidence.forward.outputs, evidence.kernel.returned if evidence.kernel else {}
-    except BaseException as error:  # told already, by the first rule that asked
+    except BaseException as error:  # reported by the first rule that called forward
         if is_interrupt(error):
             raise
         return ()

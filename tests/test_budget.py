@@ -15,12 +15,12 @@ from gradverify.evidence import Evidence
 from gradverify.model.case import Budget
 from gradverify.model.result import LEFT_OUT, Calls, left_out
 from gradverify.numerics.function.point import Clock
-from gradverify.rules.catalogue import asked, rules
+from gradverify.rules.catalogue import rules, runnable
 from gradverify.subject.spending import Spending
 from gradverify.verify import verify
 
 STEPS = 4
-ORDER = [info.code for info in asked()]
+ORDER = [info.code for info in runnable()]
 PRICES = [info.code for info in sorted(rules(), key=lambda info: -info.worth) if info.price]
 
 

@@ -1,4 +1,4 @@
-"""Findings with their causes, from what was measured of the subject."""
+"""Attach causes to findings, from the measurements of the subject."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import copied
 from gradverify.subject.failure import Spent, tried
 
-# Of the cotangents: a backward that keeps no more than their signs differs for the second
+# Signs of the cotangents: a backward that depends on their signs alone differs for the second
 SIDES = (1.0, -1.0, 1.0)
-ROWS, DENSE = 512, 2**20  # backwards at most, and elements, where groups do not tell the elements
-SAME = 2.0**-20  # relative: the same numbers, up to the roundings of any dtype from float32 on
+# Most backwards, and most elements, where groups do not give the elements individually
+ROWS, DENSE = 512, 2**20
+SAME = 2.0**-20  # relative: equal numbers, up to the roundings of float32 or wider
 SLACK, SLACK_LOW = 1e-8, 1e-3  # of a sum's magnitudes: roundings of float64, of float32
-# Bars that the elements may be off a cause, which has to fit all of thousands: of 800, one was off
-# by 3
+# Bars by which elements may deviate from a cause, which has to fit thousands of them: of 800, one
+# was off by 3
 AT_ONCE = 4.0
 
 Book = Mapping[str, RuleInfo]
-"""The rules by code: what each declares of the comparison that its findings rest on."""
+"""The rules by code, with the kind of comparison that each declares for its findings."""
 
 
 class Elsewhere:
     """The second point, at which a cause must hold too: the same function at other arguments.
 
-    It is measured once, when the first cause asks for it, within what the budget affords.
+    It is measured once, for the first cause that needs it, if the budget allows.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -54,7 +55,8 @@ class Elsewhere:
 
     @cached_property
     def evidence(self) -> Evidence | None:
-        """None where the function is defined at no other point, or where that is not afforded."""
+        """The evidence at the second point; None where the function is defined at no other point,
+        or where the budget does not allow it."""
         here, choice = self._here, self._here.choice
         forward, backward = (choice.cost.forward, choice.cost.backward) if choice else (0, 0)
 
@@ -72,8 +74,8 @@ class Elsewhere:
 
 
 def with_causes(findings: Iterable[Finding], evidence: Evidence, book: Book) -> tuple[Finding, ...]:
-    """The findings with their causes, and with hints that agree with them; a fault of ours costs
-    the cause, never the finding."""
+    """Return the findings with their causes, and with hints that agree with these. A fault of
+    gradverify costs the cause, never the finding."""
     elsewhere = Elsewhere(evidence)
 
     def explained(finding: Finding) -> Finding:
@@ -103,10 +105,11 @@ def with_causes(findings: Iterable[Finding], evidence: Evidence, book: Book) -> 
 def _cause(
     finding: Finding, rests: Causes, evidence: Evidence, elsewhere: Elsewhere
 ) -> Cause | None:
-    """By the comparison with finite differences, whatever else backward differs from."""
+    """Return the cause of a finding, by the comparison with finite differences also where backward
+    differs from another oracle; None where none is found."""
     if rests == "linearity":
         return _of_linearity(finding, evidence)
-    if evidence.spending.over:  # it would have to hold at another point, which is not afforded
+    if evidence.spending.over:  # nothing is left for the second point, at which it must hold too
         evidence.spending.unexplained.add(finding.code)
         return None
     here = _seen(finding, rests, evidence)
@@ -122,7 +125,7 @@ def _cause(
 
 
 def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None:
-    """The pattern of a finding; None where its elements are not known one by one."""
+    """Return the pattern of a finding; None where its elements are not known individually."""
     place = evidence.place_of(finding.input)
     if place is None or (argument := evidence.inputs[place]).symmetric:
         return None
@@ -183,7 +186,8 @@ def _side(name: str, x: Tensor) -> Side:
 
 
 def _bars(evidence: Evidence, entries: Entries) -> Entries:
-    """A fixed step has no bar: what its rule forgives stands in for it."""
+    """Return the elements with the bars that causes are judged by; under a fixed step, which has
+    none, the error that its tolerance allows."""
     if evidence.settings.eps == "auto":
         return replace(entries, bar=AT_ONCE * entries.bar)
     atol, rtol = evidence.settings.tolerances()
@@ -191,11 +195,11 @@ def _bars(evidence: Evidence, entries: Entries) -> Entries:
 
 
 def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
-    """Elements whose analytic values are backward's own, one by one.
+    """Return the elements with analytic values that are backward's own for each of them.
 
-    Those of column groups come from compressed cotangents: right where backward is zero outside of
-    f's structure, which one random cotangent tells. Else a backward for each output element, if
-    they are few; None if not. Raises UserCodeError.
+    Values from groups come from compressed cotangents, and are right if backward is zero outside of
+    f's structure, which one random cotangent tests. Otherwise they are computed by one backward for
+    each output element, if these are few; None if not. Raises UserCodeError.
     """
     y = evidence.outputs[pair.output]
     m = len(numbers(evidence.outputs[pair.output]))
@@ -233,7 +237,8 @@ def _gradient(evidence: Evidence, pair: Pair, cotangent: Tensor) -> Array:
 
 
 def _wrong(rests: Causes, e: Entries) -> Mask:
-    """The mismatches; of deviations what is off by far more than its bar."""
+    """Return the mask of wrong elements: the mismatches, or, for deviations, elements that are off
+    by far more than their bar."""
     if rests != "deviations":
         return np.asarray(e.outcome == Outcome.MISMATCH)
     off, size = np.abs(e.analytic - e.numeric), np.maximum(np.abs(e.analytic), np.abs(e.numeric))
@@ -243,8 +248,8 @@ def _wrong(rests: Causes, e: Entries) -> Mask:
 
 
 def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
-    """By a few more backwards: does backward give the same numbers for all of several different
-    cotangents? Raises UserCodeError."""
+    """Return the cause that backward ignores grad_output, if it gives the same numbers for several
+    different cotangents; else None. Raises UserCodeError."""
     place = evidence.place_of(finding.input)
     if place is None:
         return None

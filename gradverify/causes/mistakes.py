@@ -1,5 +1,5 @@
-"""The known mistakes, the simplest first: what each claims of a pattern of right and wrong
-elements.
+"""Known mistakes, the simplest first, and the patterns of right and wrong elements that each of
+them explains.
 
 A mistake is a function from a pattern to claims. The first that explains every mismatched element,
 at the point of the check and at another one, is the cause. A region (a block of positions,
@@ -26,11 +26,12 @@ from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask
 
 @dataclass(frozen=True)
 class Claim:
-    """What a mistake says of a pattern: it holds twice where one of the same `key` is made at
-    another point, and the intervals of both meet. `cause`: for what these have in common.
+    """The claim that a mistake explains a pattern. It is confirmed by a claim with the same `key`
+    at another point, if the intervals `low` to `high` of both overlap; `cause` returns the cause
+    for the overlap.
 
-    Of several that hold the `natural` ones (a place that code has a reason for) count, if they
-    are of one `family`.
+    Of several confirmed claims the `natural` ones (about a place that code often treats specially)
+    have priority; the claims must be of one `family`.
     """
 
     key: tuple[object, ...]
@@ -46,17 +47,23 @@ def _named(name: str, detail: str, *key: object) -> Claim:
 
 
 def explain(here: Pattern, elsewhere: Callable[[], Pattern | None]) -> Cause | None:
-    """The cause of a pattern that holds at another point as well, which is measured only where
-    something holds here. One factor is found from the counts alone; everything else needs all
-    elements of the pair.
+    """Return the cause that explains the pattern here and at another point; None where there is
+    none. The other point is measured only if a claim holds here.
+
+    The first mistake (one factor) needs no more than the tallies of the pair; the others need all
+    its elements.
     """
-    if not here.tells:
+    if not here.conclusive:
         return None
     with np.errstate(all="ignore"):
         for mistake in MISTAKES if here.entries.complete else MISTAKES[:1]:
             claims = list(mistake(here))
             there = elsewhere() if claims else here
-            if there is None or not there.tells or there.entries.complete < here.entries.complete:
+            if (
+                there is None
+                or not there.conclusive
+                or there.entries.complete < here.entries.complete
+            ):
                 return None
             met = [
                 (claim, max(claim.low, other.low), min(claim.high, other.high))
@@ -80,19 +87,21 @@ NEAR = 1e-6  # of 1: seven digits show no such deviation
 
 
 def factor(c: float) -> str:
-    """`2.0000` and `0.3333 (1/3)` where it is one exactly, `2.0002`, `(1 + 1.7e-08)` else."""
+    """Format a factor: `2.0000` or `0.3333 (1/3)` for a simple fraction, else `2.0002` or, near 1,
+    `(1 + 1.7e-08)`."""
     fraction = Fraction(c).limit_denominator(LARGEST_DENOMINATOR)
     if fraction != 0 and abs(c - fraction) <= ROUND * abs(c):
         return f"{c:.4f} ({fraction})" if fraction.denominator > 2 else f"{c:.4f}"
-    return f"{c:.7g}" if abs(c - 1) >= NEAR else _beside_one(c)
+    return f"{c:.7g}" if abs(c - 1) >= NEAR else _near_one(c)
 
 
-def _beside_one(c: float) -> str:
+def _near_one(c: float) -> str:
     return f"(1 {'+' if c > 1 else '−'} {abs(c - 1):.3g})"
 
 
 def slices(side: Side, axis: int | None, first: int, last: int) -> str:
-    """`row 3 of x`, `columns 64 to 79 of x`, `indices 0 to 2 of axis 1 of x`."""
+    """Describe positions of a tensor: `row 3 of x`, `columns 64 to 79 of x`, `indices 0 to 2 of
+    axis 1 of x`."""
     one, many, of = "index", "indices", f" of axis {axis}"
     if axis is None or len(side.shape) <= 2:
         one = "element" if axis is None or len(side.shape) == 1 else ("row", "column")[axis]
@@ -102,12 +111,12 @@ def slices(side: Side, axis: int | None, first: int, last: int) -> str:
 
 
 # ---- one factor over all elements: the sign, 2, ½, a mean instead of a sum, a constant off
-SLIGHT = 5e-3  # |c − 1| up to which a constant is rounded, not wrong: a bfloat16 one is off by 2⁻⁸
+SLIGHT = 5e-3  # |c − 1| up to which a constant is rounded, not wrong: bfloat16 is off by 2⁻⁸
 SIMPLE = (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5)
-NARROW = 1e-5  # relative: in an interval so narrow none of a few likely factors lies by chance
-ROUND_DIGITS = 4  # of a factor that somebody wrote
-ALL_ALIKE = 64  # roundings by which a right float32 gradient may be off: −0.9999999 is a sign
-FEW = 2  # elements that must share a factor that nobody would have thought of
+NARROW = 1e-5  # relative: an interval so narrow holds one of a few likely factors not by chance
+ROUND_DIGITS = 4  # at most, of a factor that is written in code
+ALL_ALIKE = 64  # roundings by which a right float32 gradient may be off: −0.9999999 is −1
+FEW = 2  # elements that must share a factor that is not SIMPLE
 
 
 def scaled(pattern: Pattern) -> Iterator[Claim]:
@@ -116,7 +125,7 @@ def scaled(pattern: Pattern) -> Iterator[Claim]:
     if e.complete and pattern.zero:
         low = high = 0.0
     c = settled(low, high)
-    # Where not all elements are here, the wrong ones that are not were seen to have this factor
+    # Where not all elements were kept, the interval covers the wrong ones that were not
     all_of_it = ~pattern.unknown if e.complete else pattern.right & pattern.significant
     if c is None or c == 1 or not pattern.scaled_by(c, all_of_it):
         return
@@ -125,8 +134,8 @@ def scaled(pattern: Pattern) -> Iterator[Claim]:
 
 
 def _scaled(pattern: Pattern, low: float, high: float) -> Cause | None:
-    """The factor in an interval that float32 leaves wider than float64 does: a size or a fraction
-    before its digits."""
+    """Return the cause for the factor in an interval: a size of a tensor or a simple fraction is
+    preferred to its digits, as float32 leaves wider intervals than float64."""
     c = settled(low, high)
     if c is None or c == 1:
         return None
@@ -139,7 +148,7 @@ def _scaled(pattern: Pattern, low: float, high: float) -> Cause | None:
     if abs(c + 1) <= ALL_ALIKE * pattern.unit:
         return Cause("sign flipped", f"analytic = −1 × numeric {pattern.everywhere}")
     if abs(c - 1) <= SLIGHT:
-        words = f"analytic = {_beside_one(c)} × numeric {pattern.everywhere}"
+        words = f"analytic = {_near_one(c)} × numeric {pattern.everywhere}"
         return Cause("constant slightly off", words)
     size, words = _size(pattern, c), f"analytic = {factor(c)} × numeric {pattern.everywhere}"
     guess = "a sum instead of a mean?" if abs(c) > 1 else "a mean instead of a sum?"
@@ -147,7 +156,8 @@ def _scaled(pattern: Pattern, low: float, high: float) -> Cause | None:
 
 
 def _size(pattern: Pattern, c: float) -> str | None:
-    """The size n of a tensor for which c is n or 1/n; 2 and ½ are common mistakes at any size."""
+    """Describe the size n of a tensor with c = n or c = 1/n; None where there is none. Sizes up to
+    2 do not count: 2 and ½ are common mistakes at any size."""
     wanted = max(abs(c), 1 / abs(c)) if c else 0.0
     return next(
         (
@@ -173,7 +183,8 @@ def _sizes(pattern: Pattern) -> Iterator[tuple[int, str]]:
 
 # ---- the other sign of an imaginary part, the gradient of another input
 def conjugate(pattern: Pattern) -> Iterator[Claim]:
-    """Signs by the parts of input and output."""
+    """Yield the claim that the derivative, the gradient or grad_output lacks a conjugation: other
+    signs of imaginary parts."""
     e = pattern.entries
     in_ = (-1.0) ** (e.input % pattern.input.parts)
     out = (-1.0) ** (e.output % pattern.output.parts)
@@ -197,8 +208,8 @@ def swapped(pattern: Pattern) -> Iterator[Claim]:
 
 
 def _is_of(pattern: Pattern, theirs: Pattern) -> bool:
-    """Are all elements of the analytic side those of the other one's numeric side? One that never
-    moves f has none to be taken for."""
+    """Return whether the analytic side equals the numeric side of another input, which must have an
+    element that is not zero."""
     e, t = pattern.entries, theirs.entries
     value, bar, _ = theirs.numeric(e.output, e.input)
     large = np.abs(t.numeric) > RESOLVED * (t.bar + pattern.dust)
@@ -206,8 +217,8 @@ def _is_of(pattern: Pattern, theirs: Pattern) -> bool:
     return bool(large.any() and (here >= 0).all()) and pattern.agrees(value, bar)
 
 
-# ---- what forward reads twice through an index, and backward writes once
-SHOWN = 8  # places of a number
+# ---- numbers that forward reads twice through an index, and backward writes once
+SHOWN = 8  # places of a number that are listed
 
 
 def overwritten(pattern: Pattern) -> Iterator[Claim]:
@@ -232,9 +243,12 @@ def overwritten(pattern: Pattern) -> Iterator[Claim]:
 
 
 def _lost(pattern: Pattern, value: Value, axis: int) -> bool:
-    """Is each wrong element at a repeated number, where for the same element of the input another
-    place with that number is right? The place whose write came last is right for every element
-    that is read there: one that is right for some and wrong for others lacks a term."""
+    """Return whether each wrong element is at a repeated number, and another place with that number
+    is right for the same element of the input.
+
+    The place that was written last is right for every element read there: a place that is right for
+    some and wrong for others lacks a term instead.
+    """
     e, side = pattern.entries, pattern.output
     after = prod(side.shape[axis + len(value.shape) :])
     place: Index = e.output // side.parts // after % value.numbers.size
@@ -256,8 +270,8 @@ def _places(value: Value, number: int) -> str:
 
 
 # ---- a sum over a broadcast dimension of which backward keeps one slice; one term of several
-AT_LEAST = 3  # elements that are right and that are missing
-ENOUGH = 4  # wrong elements that share a factor or a place, and right ones beside them
+AT_LEAST = 3  # right elements, and missing ones
+ENOUGH = 4  # wrong elements that share a factor or a place, and right ones
 TERMS = {
     -1.0: ("sign flipped", "one term has the wrong sign"),
     2.0: ("scaled", "one term counts twice"),
@@ -290,8 +304,9 @@ def reduced(pattern: Pattern) -> Iterator[Claim]:
 
 
 def part(pattern: Pattern) -> Iterator[Claim]:
-    """One factor over all wrong elements while the others are right. Every input and every output
-    with a wrong element has a right one too: else it is wrong in places, for all that is summed."""
+    """Yield the claim of one factor over all wrong elements, which is one wrong term of a sum.
+    Every input and every output with a wrong element must have a right one too: else the mistake is
+    in a place, and not in a term."""
     e, wrong, right = pattern.entries, pattern.wrong, pattern.right & pattern.significant
     mixed = all(np.isin(each[wrong], each[right]).all() for each in (e.input, e.output))
     c = pattern.factor(wrong) if mixed and min(pattern.count, right.sum()) >= ENOUGH else None
@@ -306,7 +321,7 @@ def part(pattern: Pattern) -> Iterator[Claim]:
 
 
 # ---- a factor that backward forgot, or took once too often
-DISTINCT = 3  # numbers of the factor at the elements: with fewer any region is one
+DISTINCT = 3  # different numbers of the factor at the elements: with fewer any region would fit
 KINDS = {
     "missing": ("missing factor", "analytic × {0} = numeric {1}: the factor {0} is missing"),
     "extra": (
@@ -319,8 +334,9 @@ KINDS = {
 
 
 def operand(pattern: Pattern) -> Iterator[Claim]:
-    """analytic × t = numeric, analytic = numeric × t, analytic = t: one number of t for each
-    element of input or output; or analytic = 1 where the numeric ones are not one number."""
+    """Yield the claims analytic × t = numeric, analytic = numeric × t, and analytic = t, for a
+    tensor t with one number for each element of input or output; or analytic = 1, where the numeric
+    side is not constant."""
     e, used = pattern.entries, pattern.significant & ~pattern.unknown
     if pattern.input.parts + pattern.output.parts > 2 or pattern.count < ENOUGH:
         return
@@ -354,14 +370,14 @@ def _fits_with(pattern: Pattern, factors: Array, kind: str) -> bool:
         return bool(fits and (np.abs(e.analytic) > pattern.dust)[pattern.wrong].any())
     if kind == "extra":
         return pattern.agrees(e.numeric * factors, e.bar * np.abs(factors))
-    # Right but where it is 0: a mask is missing, no factor
+    # Wrong only where the numeric side is 0: a mask is missing, and not a factor
     masked = (np.abs(e.numeric) <= e.bar + pattern.dust)[pattern.wrong].all()
     return not masked and pattern.agrees(factors, e.bar * 0, used)
 
 
 # ---- the right numbers at the wrong places: transposed
-SAMPLE = 64  # wrong elements that a move must explain before all are asked
-ARRIVED = 0.4  # of the wrong elements hold numbers from elsewhere: of a sparse Jacobian half do
+SAMPLE = 64  # wrong elements that a move must explain before all are tested
+ARRIVED = 0.4  # share of the wrong elements that are not 0: half of them in a sparse Jacobian
 GRADIENT, COTANGENT = "the gradient", "grad_output"
 SAVED, BOTH = "what forward saved", "grad_output and the gradient"
 Places = Callable[[Index, Index], tuple[Index, Index]]
@@ -379,7 +395,8 @@ def transposed(pattern: Pattern) -> Iterator[Claim]:
 
 
 def _moves(pattern: Pattern) -> Iterator[tuple[str, Places, int]]:
-    """In words, with the number of wrong elements that a move must explain.
+    """Yield each move (a permutation of elements): its description, the map of places, and the
+    number of wrong elements that it must explain.
 
     Positions of the gradient permute the inputs of the Jacobian, those of grad_output its outputs,
     those of a saved tensor both; or the matrix between one axis of each is transposed.
@@ -422,8 +439,8 @@ def _exchanged(y: Side, a: int, x: Side, b: int, o: Index, i: Index) -> tuple[In
 
 
 def _transposes(side: Side) -> Iterator[tuple[str, Index]]:
-    """Two axes exchanged: read so, or, where that has another shape, laid out so and read as it
-    was."""
+    """Yield each exchange of two axes, in words and as a permutation of the elements: of the tensor
+    itself, and of its memory read with the exchanged shape, where that differs."""
     places = np.arange(side.elements)
     for a, b in combinations([axis for axis, n in enumerate(side.shape) if n > 1], 2):
         laid = list(side.shape)
@@ -434,8 +451,8 @@ def _transposes(side: Side) -> Iterator[tuple[str, Index]]:
 
 
 def _fits(pattern: Pattern, places: Places, freedom: int) -> bool:
-    """Does it explain some elements, then all, and is every number that it takes somewhere found
-    there? A zero there would not be among the elements."""
+    """Return whether a move explains a sample of the elements, then all, and every number that it
+    moves is found among the elements (a zero would not be)."""
     e, some = pattern.entries, np.flatnonzero(pattern.wrong)
     if len(some) < freedom:
         return False
@@ -458,19 +475,19 @@ def _explains(pattern: Pattern, places: Places, where: Mask) -> bool:
     return not (~usable & where & pattern.wrong).any() and pattern.agrees(value, bar, usable)
 
 
-# ---- wrong only somewhere: a block of positions, one side of a threshold
+# ---- wrong only in places: a block of positions, one side of a threshold
 SURPRISE = 5.0  # bits: 1 in 32 by chance
 TILES = (128, 64, 32, 16)
-SEVERAL = 2  # wrong elements: of one alone the finding itself says where it is
+SEVERAL = 2  # wrong elements: the place of a single one is in the finding
 
 
 def natural(pattern: Pattern) -> Iterator[Claim]:
-    """Zeros, or one factor, at a place that code has a reason for."""
+    """Yield the claims of zeros, or of one factor, at a place that code often treats specially."""
     return (claim for claim in somewhere(pattern) if claim.natural)
 
 
 def somewhere(pattern: Pattern) -> Iterator[Claim]:
-    """The same at any place."""
+    """Yield the claims of zeros, or of one factor, at any place."""
     if pattern.zero:
         yield from _regions(pattern, "is 0")
     elif (c := pattern.factor(pattern.wrong)) is not None:
@@ -478,7 +495,7 @@ def somewhere(pattern: Pattern) -> Iterator[Claim]:
 
 
 def anything(pattern: Pattern) -> Iterator[Claim]:
-    """Only the place, whatever is wrong there: one that code has a reason for."""
+    """Yield the claims of a place that code often treats specially, whatever is wrong there."""
     return (claim for claim in _regions(pattern, "is wrong") if claim.natural)
 
 
@@ -543,8 +560,11 @@ def _regions(pattern: Pattern, content: str) -> Iterator[Claim]:
 def _block(
     side: Side, axis: int | None, bad: Index, good: Index, cells: int
 ) -> tuple[str, bool] | None:
-    """Positions first … last of an axis are all wrong, the others all right: rows, heads, tails,
-    then runs. In words, and whether code has a reason for that place."""
+    """Return the block of positions of an axis that are all wrong while the others are all right:
+    in words, and whether code often treats that place specially. None where there is none.
+
+    Single positions, heads and tails are believed more easily than other runs.
+    """
     n = side.length(axis)
     wrong, right = np.unique(side.along(axis, bad)), np.unique(side.along(axis, good))
     first, last = int(wrong[0]), int(wrong[-1])
@@ -556,7 +576,7 @@ def _block(
     single, tail = first == last, ends_late and first != 0
     if not _convincing(cells, 3 * n if single or tail or first == 0 else n * n / 2):
         return None
-    # More than half: it is the rest that is another case
+    # A head or tail of more than half is not special: the rest is
     at_end = (tail or first == 0) and 2 * (last - first + 1) <= n
     tile = next((tile for tile in TILES if tail and first % tile == 0), None)
     detail = f" ({first} is a multiple of {tile}: the tail of a tile)" if tile else ""
@@ -565,7 +585,7 @@ def _block(
 
 
 def _roundest(low: float, high: float) -> str:
-    """The number with the fewest digits between two."""
+    """Return the number with the fewest digits between two."""
     if low <= 0 <= high:
         return "0"
     middle = (low + high) / 2
@@ -590,7 +610,7 @@ MISTAKES: tuple[Callable[[Pattern], Iterator[Claim]], ...] = (
     somewhere,
     anything,
 )
-"""The simplest first."""
+"""All mistakes, the simplest first."""
 
 REMEDIES = {
     "sign flipped": "look for a minus sign that is missing, or that is one too many",
@@ -629,8 +649,7 @@ REVERSED = (
 
 
 def remedy(cause: Cause) -> str | None:
-    """What to change, where a finding's own hint would suggest something else; None where that
-    serves."""
+    """Return the hint for a cause; None where the finding's own hint serves."""
     if cause.detail.startswith(("analytic = −", "analytic = -")) and "one term" not in cause.detail:
         return REVERSED
     return next((hint for name, hint in REMEDIES.items() if cause.name.startswith(name)), None)

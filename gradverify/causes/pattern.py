@@ -1,5 +1,5 @@
-"""What a cause has to explain: the elements of one (input, output) pair, right and wrong, as sparse
-matrices."""
+"""Patterns that a cause has to explain: the right and wrong elements of one (input, output) pair,
+as sparse matrices."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import numpy as np
 from gradverify.numerics.pairs.pair import ROUNDINGS, Entries, ratios
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask
 
-DUST = 2.0**-40  # of the pair's largest number: below it nothing contradicts an explanation
-BLUNT = 0.1  # of its error: a bar wider than that would let another explanation through as well
-SHARP = 0.9  # of the wrong elements must have sharper bars
+DUST = 2.0**-40  # of the pair's largest number: smaller differences contradict no explanation
+BLUNT = 0.1  # of an element's error: with a wider bar other explanations would fit as well
+SHARP = 0.9  # share of the wrong elements that must have narrower bars than that
 
 
 @dataclass(frozen=True)
 class Side:
-    """One tensor of the pair, by real coordinates: a complex number has two, neighbours."""
+    """One tensor of the pair, by real coordinates: a complex number has two, one after the
+    other."""
 
     name: str
     shape: tuple[int, ...]
@@ -28,7 +29,7 @@ class Side:
 
     @property
     def parts(self) -> int:
-        """Real coordinates of an element."""
+        """The number of real coordinates of an element."""
         return 2 if self.complex else 1
 
     @property
@@ -40,15 +41,16 @@ class Side:
         return self.elements * self.parts
 
     def along(self, axis: int | None, coordinate: Index) -> Index:
-        """Positions along an axis of real coordinates; axis None: the place in memory order."""
+        """Return the positions of real coordinates along an axis; axis None: the element's place in
+        memory order."""
         element = coordinate // self.parts
         if axis is None:
             return element
         return np.asarray(element // prod(self.shape[axis + 1 :]) % self.shape[axis])
 
     def axes(self) -> tuple[int | None, ...]:
-        """The axes with more than one position, then all elements in a row where they are not one
-        axis already."""
+        """Return the axes with more than one position, then None (all elements in memory order) if
+        these are several."""
         own = tuple(axis for axis, n in enumerate(self.shape) if n > 1)
         return own if len(own) <= 1 else (*own, None)
 
@@ -56,22 +58,22 @@ class Side:
         return self.elements if axis is None else self.shape[axis]
 
     def lifted(self, elements: Index) -> Index:
-        """A map of elements as a map of real coordinates."""
+        """Return a map of elements as a map of real coordinates."""
         return (self.parts * elements[:, None] + np.arange(self.parts)).reshape(-1)
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor argument (or the output) whose numbers may separate right from wrong elements: real,
-    [N] in memory order."""
+    """A real tensor argument (or the output), whose numbers ([N] in memory order) may separate
+    right from wrong elements."""
 
     name: str
     shape: tuple[int, ...]
     numbers: Array
 
     def over(self, shape: tuple[int, ...]) -> Array | None:
-        """Its number for each element of a tensor of that shape, [N] in memory order; None where it
-        cannot be spread over that."""
+        """Return the numbers broadcast to a shape, [N] in memory order; None where they cannot
+        be."""
         if not self.numbers.size or len(self.shape) > len(shape):
             return None
         try:
@@ -82,13 +84,13 @@ class Value:
 
 @dataclass(frozen=True)
 class Pattern:
-    """One pair. `entries` with its `wrong` elements [E] and those whose outcome says nothing,
-    `unknown` [E]; `unit`: roundoff of the analytic side.
+    """The elements of one pair: `entries`, with masks [E] of the `wrong` ones, and of the `unknown`
+    ones, which are neither right nor wrong; `unit`: unit roundoff of the analytic side.
 
-    `values`: real tensor arguments and the output; `integers`: those of them that hold integers.
+    `values`: real tensor arguments and the output; `integers`: tensor arguments of integers.
     `others`: the other inputs of this output, with their elements.
     `scattered`: there are analytic numbers where f has no element, which the finding does not
-    count. `mismatched`: all of the pair, where not all were kept.
+    count. `mismatched`: the number of all mismatched elements, where not all were kept.
     """
 
     input: Side
@@ -105,7 +107,7 @@ class Pattern:
 
     @property
     def count(self) -> int:
-        """Wrong elements."""
+        """The number of wrong elements."""
         return int(self.wrong.sum())
 
     @property
@@ -134,7 +136,7 @@ class Pattern:
 
     @cached_property
     def zero(self) -> bool:
-        """Is the analytic side 0 on all wrong elements?"""
+        """Whether the analytic side is 0 on all wrong elements."""
         nothing = np.zeros(len(self.wrong))
         return self.agrees(nothing, nothing, self.wrong)
 
@@ -150,8 +152,8 @@ class Pattern:
 
     @cached_property
     def significant(self) -> Mask:
-        """Elements that are not zero on both sides as far as the bars tell: only they can
-        contradict."""
+        """The mask of elements that are, beyond their bars, not zero on both sides: only these can
+        contradict an explanation."""
         e = self.entries
         low = e.bar + self.dust
         return np.asarray(
@@ -159,9 +161,9 @@ class Pattern:
         )
 
     @cached_property
-    def tells(self) -> bool:
-        """Are the bars so much narrower than the errors that an explanation which fits says
-        something?"""
+    def conclusive(self) -> bool:
+        """Whether the bars are so much narrower than the errors that an explanation which fits is
+        significant."""
         e = self.entries
         off = np.abs(e.analytic - e.numeric)[self.wrong]
         sharp = np.isfinite(off).all() and np.mean(e.bar[self.wrong] <= BLUNT * off) >= SHARP
@@ -176,8 +178,8 @@ class Pattern:
         return self.entries.output * self.input.size + self.entries.input
 
     def numeric(self, output: Index, input_: Index) -> tuple[Array, Array, Index]:
-        """D, its bar and the place among the entries (−1: a zero of both sides) of elements; −1 as
-        a coordinate is a zero too."""
+        """Return the numeric value of elements, its bar, and the element's place among the entries
+        (−1 where both sides are zero). A coordinate of −1 means a zero, too."""
         keys = np.where((output < 0) | (input_ < 0), -1, output * self.input.size + input_)
         if not len(self.keys):  # f has no element here: all are zeros of both sides
             return np.zeros(len(keys)), np.zeros(len(keys)), np.full(len(keys), -1)
@@ -188,21 +190,22 @@ class Pattern:
         return np.where(found < 0, 0.0, value), np.where(found < 0, 0.0, bar), found
 
     def agrees(self, value: Array, bar: Array, where: Mask | None = None) -> bool:
-        """Is the analytic side of all elements (`where`) this value within its bar?"""
+        """Return whether the analytic side equals `value` within `bar` on all elements (`where`; by
+        default all that are known)."""
         e, use = self.entries, ~self.unknown if where is None else where
         allowed = bar + self.rounding + ROUNDINGS * self.unit * np.abs(value) + self.dust
         return bool((np.abs(e.analytic - value) <= allowed)[use].all())
 
     def interval(self, where: Mask) -> tuple[float, float]:
-        """Least and largest c with analytic = c · numeric on all these elements; the least is
-        larger where there is none."""
+        """Return the least and largest c with analytic = c · numeric on all these elements; the
+        first is larger than the second where there is none."""
         e = self.entries
         low, high = ratios(e.analytic[where], e.numeric[where], e.bar[where], self.rounding[where])
         return float(low.max(initial=-np.inf)), float(high.min(initial=np.inf))
 
     def factor(self, where: Mask) -> float | None:
-        """The one c with analytic = c · numeric on these elements, the roundest that fits; None
-        where there is none."""
+        """Return the roundest c with analytic = c · numeric on all these elements; None where there
+        is none."""
         c = settled(*self.interval(where))
         return c if c is not None and self.scaled_by(c, where) else None
 
@@ -211,7 +214,8 @@ class Pattern:
 
 
 def settled(low: float, high: float) -> float | None:
-    """The roundest number in an interval that resolves it; its middle where none is round."""
+    """Return the number with the fewest digits in an interval, its middle where twelve digits do
+    not suffice; None where the interval is empty or not finite."""
     if not (np.isfinite(low) and np.isfinite(high) and low <= high):
         return None
     middle = (low + high) / 2

@@ -19,7 +19,7 @@ class RuleInfo:
 
     file: the module of rules/ that contains its function `gvNNN`; by default the one named as its
     page.
-    needs: the conditions for running it, separated by commas: names in rules/asking.py, codes that
+    needs: the conditions for running it, separated by commas: names in rules/engine.py, codes that
     must not have been found, and "setting KEY" where the spec may turn it off. spoils: why a rule
     that requires this one's code not to be found does not run after it.
     severity: "warning" for a hazard in a function whose gradients are right.

@@ -1,2 +1,1 @@
-"""A check whose gradients are damaged on purpose, to learn which damage it would have let
-through."""
+"""Run a check on gradients that are damaged on purpose, to learn which damage it would miss."""

@@ -1,4 +1,5 @@
-"""A check under damage: which of it the check finds, why damage lives, and what would find it."""
+"""Run a check on damaged gradients: which damage it finds, why other damage survives, and which
+settings would find it."""
 
 from __future__ import annotations
 
@@ -33,19 +34,21 @@ from gradverify.subject.prepare import prepare
 from gradverify.subject.subject import Argument, Subject
 from gradverify.verify import verify
 
-# ---- Does damage change a gradient at all: at the inputs of a check, or at others?
+# ---- Whether damage changes a gradient at all, at the inputs of a check or at others
 PROBES = 2  # random cotangents under which damage must show
-SPREADS = (1.0, 1.0, 1.0, 0.1, 10.0)  # of other points, of which the first two are near by
-ROUNDINGS = 2.0**10  # of a gradient's largest element: less cannot be seen (1e-13, in float32 6e-5)
-NEAR = (0.5, 1.5)  # factors, so that the first of them stays on the same side of 0
+SPREADS = (1.0, 1.0, 1.0, 0.1, 10.0)  # of other points, of which the first two are nearby
+# Roundings of a gradient's largest element up to which a change does not show (1e-13, in float32
+# 6e-5)
+ROUNDINGS = 2.0**10
+NEAR = (0.5, 1.5)  # range of factors: the nearest point stays on the same side of 0
 
 Replies = list[tuple[list[Tensor], Gradients]]
-"""Cotangents and the gradients for them, at one point: random ones, at last ones."""
+"""Cotangents and the gradients for them, at one point: random cotangents, then one of ones."""
 
 
-class Sights:
-    """Of a right function: what backward says at the inputs of its check, and at others where it
-    can be computed."""
+class Samples:
+    """Gradients of an undamaged function, at the inputs of its check, and at other points where it
+    is defined."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -53,14 +56,15 @@ class Sights:
         self.elsewhere = [seen for n in range(len(SPREADS)) if (seen := self._other(n)) is not None]
 
     def changes(self, damage: Damage) -> bool:
-        """At the check's inputs."""
+        """Return whether damage changes a gradient at the check's inputs."""
         return self._changes(damage, self.here, self.elsewhere)
 
     def changes_elsewhere(self, damage: Damage) -> bool:
+        """Return whether damage changes a gradient at any other point."""
         return any(self._changes(damage, seen, [self.here]) for seen in self.elsewhere)
 
     def vanishes(self, place: int) -> bool:
-        """Is the gradient of an input zero here?"""
+        """Return whether the gradient of an input is zero at the check's inputs."""
         return all(self._same(place, gradients[place], None) for _, gradients in self.here)
 
     def _changes(self, damage: Damage, at: Replies, others: Sequence[Replies]) -> bool:
@@ -76,21 +80,21 @@ class Sights:
         return False
 
     def _same(self, place: int, one: Tensor | None, other: Tensor | None) -> bool:
-        """Within rounding of the gradient's size, and of the natural size ‖v‖‖f‖/‖x‖: sums over
-        softmax rows are made of that."""
+        """Return whether two gradients agree within rounding of their size, and of the natural size
+        ‖v‖‖f‖/‖x‖, to which sums over softmax rows cancel."""
         argument = self._evidence.inputs[place]
         a, b = flat(argument, one), flat(argument, other)
         rounding = max(largest(a), largest(b)) * ROUNDINGS * UNITS.get(argument.value.dtype, U64)
         return bool(((a - b).abs() <= rounding + dust(self._evidence, argument.value)).all())
 
     def _at(self, inputs: Sequence[Tensor]) -> Replies:
-        asked = [list(self._evidence.cotangents(f"damage {n}")) for n in range(PROBES)]
-        asked.append([torch.ones_like(y) for y in self._evidence.outputs])
+        probes = [list(self._evidence.cotangents(f"damage {n}")) for n in range(PROBES)]
+        probes.append([torch.ones_like(y) for y in self._evidence.outputs])
         vjp = self._evidence.function.vjp
-        return [(v, copied(vjp([cotangent.clone() for cotangent in v], inputs))) for v in asked]
+        return [(v, copied(vjp([cotangent.clone() for cotangent in v], inputs))) for v in probes]
 
     def _other(self, n: int) -> Replies | None:
-        """At another point; None where the function is not defined there."""
+        """Return the gradients at another point; None where the function is not defined there."""
         inputs = []
         for argument in self._evidence.inputs:
             seed, check = self._evidence.settings.seed, self._evidence.subject.case.check
@@ -107,8 +111,9 @@ class Sights:
 
 
 def other_point(argument: Argument, n: int, source: torch.Generator) -> Tensor:
-    """Other values of an input's shape, inside its domain. n = 0: every element by a factor of its
-    own; 1: with other signs; further: all drawn anew, at the input's size times a spread."""
+    """Return other values of an input's shape, inside its domain. n = 0: every element times a
+    factor of its own; 1: with other signs, too; from 2 on: all drawn anew, at the input's size
+    times a spread."""
     x = argument.value.detach()
     size = (float(x.abs().square().mean().sqrt()) or 1.0) * SPREADS[n]
     low, high = NEAR
@@ -123,15 +128,15 @@ def other_point(argument: Argument, n: int, source: torch.Generator) -> Tensor:
     return torch.clamp(moved, *argument.domain)
 
 
-# ---- The finite differences of a check, taken once: what they say of damaged gradients without
-# another forward or backward
-MARGIN = 8.0  # times the largest error that the check forgives: no second look would clear it
-ROWS, KEPT = 1024, 2**22  # backwards, and numbers that they return, at most
+# ---- Damage that the finite differences of the undamaged check find without another forward or
+# backward
+MARGIN = 8.0  # times the largest error that the check forgives: the check finds it without doubt
+ROWS, KEPT = 1024, 2**22  # most backwards, and most numbers that they return
 
 
 class Measured:
-    """Of a check that passed. It knows damage that is found beyond doubt; of all other damage it
-    says nothing, and the check must run."""
+    """Measurements of a check that passed, which show that some damage is found beyond doubt. For
+    all other damage the check must run."""
 
     def __init__(self, evidence: Evidence) -> None:
         pairs, inputs, outputs = evidence.jacobian.pairs, evidence.subject.inputs, evidence.outputs
@@ -158,7 +163,8 @@ class Measured:
             self._rows.append((cotangents, gradients, seen))
 
     def finds(self, damage: Damage) -> int | None:
-        """The place of an input one of whose elements is clearly off under this damage."""
+        """Return the place of an input with an element that is clearly off under this damage; None
+        where there is none."""
         for cotangents, gradients, seen in self._rows if damage.how in ("element", "swap") else ():
             damaged = done(damage, gradients, cotangents)
             for place in (place for place in damage.inputs if place in seen):
@@ -171,8 +177,8 @@ class Measured:
 
 
 # ---- A check under damage
-OTHERS = (0, 1, 2)  # kinds of other points: near by, with other signs, drawn anew
-NOTHING = 1e-8  # of an element: finite differences are off by as much
+OTHERS = (0, 1, 2)  # kinds of other points: nearby, with other signs, drawn anew
+NOTHING = 1e-8  # relative error of an element that finite differences have themselves
 NONE = (
     "nothing that was tried instead finds it: other inputs, `eps: auto`, default tolerances, "
     "float64, `mode: entries`"
@@ -180,17 +186,18 @@ NONE = (
 
 
 def _codes(*kinds: Kills) -> tuple[str, ...]:
-    """Of the rules that declare to judge one of these, those of each kind in a row."""
+    """Return the codes of the rules that judge these kinds, kind by kind."""
     return tuple(info.code for kind in kinds for info in rules() if info.kills == kind)
 
 
-ELSEWHERE = _codes("elsewhere")  # what backward returns at another point than the check's
-COMPARES = _codes("values", "elsewhere")  # what it returns, against something else
-REMEMBERS = _codes("memory")  # ... and against what it returned before: a state that is stale
+ELSEWHERE = _codes("elsewhere")  # rules that compare gradients at another point than the check's
+COMPARES = _codes("values", "elsewhere")  # rules that compare gradients with other numbers
+REMEMBERS = _codes("memory")  # rules that compare gradients with those of earlier calls
 
 
 def mutate(case: Case) -> MutatedCheck:
-    """All damage that can be done to a case. Raises UserCodeError where the user's code does."""
+    """Run a case under all damage that can be done to its gradients. Raises UserCodeError where the
+    user's code raises."""
     blank = MutatedCheck(case.id, case.name, case.target)
     if case.expect != "pass":
         return replace(blank, left_out="it is expected to fail")
@@ -208,20 +215,21 @@ def mutate(case: Case) -> MutatedCheck:
         finding = next((f" ({each.code} {each.name})" for each in undamaged.errors), "")
         why = f"it does not pass undamaged: {undamaged.verdict}{finding}"
         return replace(blank, left_out=why, broken=True)
-    sights, measured = Sights(right), Measured(right)
-    tried = (_mutant(subject, sights, measured, damage) for damage in damages(subject.inputs))
+    samples, measured = Samples(right), Measured(right)
+    tried = (_mutant(subject, samples, measured, damage) for damage in damages(subject.inputs))
     return replace(blank, mutants=tuple(tried))
 
 
-def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage) -> Mutant:
-    """What becomes of damage: the whole check runs with it, where it changes anything here."""
+def _mutant(subject: Subject, samples: Samples, measured: Measured, damage: Damage) -> Mutant:
+    """Return the fate of damage: if it changes a gradient at these inputs, the whole check runs
+    with it."""
     struck = [subject.differentiable[place] for place in damage.inputs]
     names = [argument.name for argument in struck]
     lives = partial(Mutant, damage.name, () if damage.how in ("deaf", "stale") else tuple(names))
     of = f"the gradient of {' and '.join(names)}"
-    points = len(sights.elsewhere)
+    points = len(samples.elsewhere)
     at = "at these inputs; it shows at others"
-    if sights.changes(damage):
+    if samples.changes(damage):
         off = measured.finds(damage)
         code = "GV111" if off is not None and subject.differentiable[off].parameter else "GV101"
         if off is not None and subject.case.settings.looks_for(code):
@@ -242,13 +250,13 @@ def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage
     elif damage.how == "stale":
         fate = "equivalent"
         why = "the gradient does not depend on the inputs: there is no state to be stale"
-    elif not sights.changes_elsewhere(damage):
+    elif not samples.changes_elsewhere(damage):
         fate, why = "equivalent", f"the same gradient here and at {counted(points, 'other point')}"
     elif _looked_for(subject.case.settings, ELSEWHERE) and (
         found := _killed_by(_run(subject, damage, ELSEWHERE))
     ):
         return lives("killed", by=found)
-    elif all(sights.vanishes(place) for place in damage.inputs):
+    elif all(samples.vanishes(place) for place in damage.inputs):
         why = f"{of} is 0 {at}"
     elif damage.how == "swap":
         why = (
@@ -261,7 +269,7 @@ def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage
 
 
 def _run(subject: Subject, damage: Damage, among: tuple[str, ...] | None = None) -> CaseResult:
-    """The whole check (or some of its rules), up to the rule that finds the damage."""
+    """Run the whole check (or some of its rules), up to the rule that finds the damage."""
     twin = _focused(subject, among or (COMPARES + REMEMBERS if damage.how == "stale" else COMPARES))
     return verify(
         twin, evidence=Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True
@@ -269,8 +277,8 @@ def _run(subject: Subject, damage: Damage, among: tuple[str, ...] | None = None)
 
 
 def _focused(subject: Subject, among: tuple[str, ...] = COMPARES) -> Subject:
-    """A subject as fresh as the one that was prepared, whose check looks for no other rules: those
-    look at the calls of a function, which damage leaves as they are."""
+    """Return a fresh subject with only these rules selected: the others are about the calls of the
+    function, which damage does not change."""
     settings = subject.case.settings
     case = replace(
         subject.case, settings=replace(settings, select=_looked_for(settings, among), ignore=())
@@ -281,18 +289,19 @@ def _focused(subject: Subject, among: tuple[str, ...] = COMPARES) -> Subject:
 
 
 def _looked_for(settings: Settings, among: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of these rules that a check looks for."""
+    """Return those of these rules that the settings select."""
     return tuple(filter(settings.looks_for, among))
 
 
 def _killed_by(result: CaseResult) -> str | None:
-    """The code of the first error that says something is wrong."""
+    """Return the code of the first error of a rule that judges gradients; None where there is
+    none."""
     codes = (finding.code for finding in result.errors)
     return next((code for code in codes if code in COMPARES + REMEMBERS), None)
 
 
 def _seen(result: CaseResult) -> str:
-    """What the check saw of the damage and forgave."""
+    """Describe how much of the damage the check saw, and why it forgave that."""
     if result.verdict != "pass":
         return f"it leaves the check {result.verdict}: {result.reason}"
     if any(comparison.kinks for comparison in result.comparisons):
@@ -309,14 +318,15 @@ def _seen(result: CaseResult) -> str:
 
 
 def _remedies(subject: Subject, damage: Damage) -> Iterator[str]:
-    """Other checks of the same function that find the damage: stricter settings, the gentlest
-    change first, then other inputs."""
+    """Yield other checks of the same function that find the damage: with stricter settings, the
+    smallest change first, then at other inputs."""
     now = subject.case.settings
     plain = replace(now, atol=None, rtol=None)
     wider = WIDER.get(now.dtype, now.dtype)
 
     def moved(n: int) -> Subject | None:
-        """At other inputs; None where it does not pass there."""
+        """Return the subject at other inputs; None where the undamaged check does not pass
+        there."""
         drawn = (
             replace(
                 a,
@@ -343,8 +353,8 @@ def _remedies(subject: Subject, damage: Damage) -> Iterator[str]:
         ),
     )
     ways: list[tuple[str, Callable[[], Subject | None]]] = [
-        (f"found with {said}", partial(prepare, replace(subject.case, settings=settings)))
-        for said, settings in stricter
+        (f"found with {words}", partial(prepare, replace(subject.case, settings=settings)))
+        for words, settings in stricter
         if settings != now
     ]
     ways += [("found at other inputs of the same shapes", partial(moved, n)) for n in OTHERS]

@@ -1,4 +1,4 @@
-"""The line of code that a finding is about."""
+"""Find the line of code that a finding is about."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from gradverify.subject.subject import Subject, as_leaves
 from gradverify.subject.target import Place
 
 
-# ---- A finding about what forward does, with the line of that
+# ---- Findings about forward
 def at_forward(finding: Finding, evidence: Evidence, written: str | None = None) -> Finding:
-    """At the definition of a Function's forward, or its one line that writes into the input called
-    `written`; at that of any other callable."""
+    """Place a finding at the definition of a Function's forward, or at the one line of it that
+    writes into the input called `written`; for any other callable at its definition."""
     target, positions = evidence.subject.target, evidence.subject.positions
     if target.kind != "autograd.Function":
         return replace(finding, file=target.file, line=target.line, source=target.source)
@@ -48,32 +48,34 @@ def at_forward(finding: Finding, evidence: Evidence, written: str | None = None)
 
 
 def at_forward_of(finding: Finding, cls: type, written: int | None = None) -> Finding:
-    """The same for a Function inside of what is checked, and for the argument of this number."""
+    """Place a finding at the forward of a Function inside the checked one, or at the line that
+    writes into its argument of this number."""
     return at(finding, forward_line(cls, written))
 
 
 def at(finding: Finding, place: Place | None) -> Finding:
-    """With that line, where there is one."""
+    """Return the finding with this place; unchanged where that is None."""
     return replace(finding, **place._asdict()) if place else finding
 
 
 def at_returned(finding: Finding, subject: Subject, made: bool = True) -> Finding:
-    """At the line of what is checked; or, if `made`, at the line of its backward that makes the
-    gradient which the finding is about."""
+    """Place a finding at the definition of the checked function; or, if `made`, at the line of its
+    backward that computes the gradient in question."""
     target = subject.target
     place = returned_line(subject, finding.input) if made and finding.input else None
     line, source = (place.line, place.source) if place else (target.line, target.source)
     return replace(finding, file=target.file, line=line, source=source) if target.file else finding
 
 
-# ---- Which of several Functions inside a callable or module has the wrong backward: that whose
-# forward, differentiated by torch, repairs the element
+# ---- Which of several Functions inside a callable or module has the wrong backward: the Function
+# whose forward, differentiated by torch, repairs the element
 MOST = 8  # Functions that are tried, a forward and a backward each
 
 
 def at_culprit(finding: Finding, evidence: Evidence, function: WithBackward, pair: Pair) -> Finding:
-    """The finding of a wrong element at the definition of the backward that is at fault; as it is
-    where one Function alone could be, or none of several is found to be."""
+    """Place a finding of a wrong element at the definition of the backward at fault; return it
+    unchanged where there is a single Function, or not exactly one of several repairs the
+    element."""
     classes = evidence.forward.classes
     if (
         not 2 <= len(classes) <= MOST
@@ -90,7 +92,7 @@ def at_culprit(finding: Finding, evidence: Evidence, function: WithBackward, pai
 
 
 def _repairs(cls: type, function: Differentiable, pair: Pair) -> bool:
-    """Is the element right where torch differentiates the forward of this Function itself?"""
+    """Return whether the element is right when torch differentiates this Function's forward."""
     worst = pair.worst[0]
     graphs = Graphs()
     with forward_of(cls, graphs):
@@ -107,7 +109,7 @@ def _repairs(cls: type, function: Differentiable, pair: Pair) -> bool:
     return abs(seen - worst.numeric) <= worst.bar + worst.tolerance
 
 
-# ---- A finding with the line of the method that it is about
+# ---- Findings about a method
 METHODS: dict[str, Method] = {
     "forward": "forward",
     "backward": "backward",
@@ -119,12 +121,12 @@ METHODS: dict[str, Method] = {
 
 
 def placed(finding: Finding, evidence: Evidence) -> Finding:
-    """With its file as it is shown; one that names no place of its own gets that of the method at
-    fault, else that of what is checked."""
+    """Return the finding with its file as the report shows it. A finding without a place gets the
+    place of the method at fault, or else that of the checked function."""
     rule = book()[finding.code]
     if finding.file is None and finding.code >= "GV1":
-        # Of an exception the method that raised it, else the one that the rule declares, else what
-        # the finding names
+        # The method that raised the exception, else the one that the rule declares, else the one
+        # that the finding's input and output imply
         names = (frame.function.rpartition(".")[2] for frame in reversed(finding.frames))
         named: Method = (
             "forward" if finding.output is not None and finding.input is None else "backward"
@@ -142,8 +144,8 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
 
 
 def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:
-    """Of the checked Function, or of the one Function in the graph of a callable, module or
-    operator."""
+    """Place a finding at a method of the checked Function, or of the only Function in the graph of
+    a callable, module or operator."""
     own = evidence.subject.target.kind == "autograd.Function"
     if method == "forward":
         return at_forward(finding, evidence)

@@ -1,7 +1,5 @@
-"""The rule book: what every rule declares (book.toml), in the order in which rules are asked, and
-its pages.
-
-No rule is imported for either.
+"""The rule book: the declarations of all rules (book.toml) in the order in which rules run, and
+their pages. No module of a rule is imported for either.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ BOOK = Path(__file__).parent / "book.toml"
 
 @cache
 def _table() -> tuple[RuleInfo, ...]:
-    """In the order in which rules are asked, without their pages."""
+    """Return all rules in the order in which they run, without their pages."""
     rows: list[dict[str, Any]] = tomllib.loads(BOOK.read_text(encoding="utf-8"))["rule"]
     return tuple(
         RuleInfo(**{**row, "price": Calls(*row["price"]) if "price" in row else None})
@@ -31,34 +29,34 @@ def _table() -> tuple[RuleInfo, ...]:
 
 
 def codes() -> tuple[str, ...]:
-    """All rule codes in order."""
+    """Return all rule codes in ascending order."""
     return tuple(sorted(info.code for info in _table()))
 
 
 def names() -> tuple[str, ...]:
-    """All rule names in the order of their codes."""
+    """Return all rule names in the order of their codes."""
     return tuple(info.name for info in rules())
 
 
 @cache
 def book() -> Mapping[str, RuleInfo]:
-    """The rules by code, in the order of the codes, with their pages."""
+    """Return the rules with their pages, by code, in the order of the codes."""
     return {info.code: _with_page(info) for info in sorted(_table(), key=lambda info: info.code)}
 
 
 def rules() -> tuple[RuleInfo, ...]:
-    """The whole book in the order of the codes."""
+    """Return all rules with their pages, in the order of the codes."""
     return tuple(book().values())
 
 
 @cache
-def asked() -> tuple[RuleInfo, ...]:
-    """The rules that look at a subject, in the order in which they are asked."""
+def runnable() -> tuple[RuleInfo, ...]:
+    """Return the rules that examine a subject, in the order in which they run."""
     return tuple(book()[info.code] for info in _table() if info.asked)
 
 
 def rule(code: str) -> RuleInfo | None:
-    """One rule by its code or by its name; None where there is none."""
+    """Return the rule with this code or name; None where there is none."""
     wanted = code.strip().lower().replace("_", "-")
     return next(
         (

@@ -1,5 +1,5 @@
-"""Which comparison was made and why, and what it could miss: the sentences of a choice among the
-three."""
+"""Sentences for the report about the chosen mode of comparison (entries, rows or blocks): why it
+was chosen, and which errors it could miss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradverify.report.numbers import duration, limit
 
 
 def reason(choice: Choice) -> str:
-    """Why this comparison, with what it was predicted to cost."""
+    """Describe why this mode was chosen, with its predicted cost."""
     if not choice.left:
         return _why(choice)
     noun = choice.mode.lines[:-1] if choice.left == 1 else choice.mode.lines
@@ -41,7 +41,7 @@ def _why(choice: Choice) -> str:
     if choice.why is Why.ASKED:
         return f"`mode: {choice.mode.value}` was asked for: {_calls(choice.cost)}."
     before = "; ".join(
-        f"{_name(each)} would take {_timed(each.cost)}, {_told(against, choice)}"
+        f"{_name(each)} would take {_timed(each.cost)}, {_why_not(against, choice)}"
         for each, against in choice.passed_over
     )
     if choice.why is Why.RAN_OUT:
@@ -65,7 +65,7 @@ def _name(candidate: Candidate) -> str:
     return candidate.mode.value
 
 
-def _told(against: Against, choice: Choice) -> str:
+def _why_not(against: Against, choice: Choice) -> str:
     if against is Against.SLOWER:
         return f"slower than gradcheck with {_timed(choice.gradcheck)}"
     if against is Against.LONGER:
@@ -80,7 +80,7 @@ def _calls(cost: Cost) -> str:
 
 
 def _timed(cost: Cost) -> str:
-    """The cost in words, with the seconds, which vary from run to run."""
+    """Format the cost with its seconds, which vary from run to run."""
     return f"{_calls(cost)}, about {duration(cost.seconds)}"
 
 

@@ -1,5 +1,5 @@
-"""The derivatives that torch may ask for beside backward: forward mode (GV108) and backward of
-backward (GV109), each against another way to the same numbers, and the element at which they part.
+"""Rules for forward mode (GV108) and double backward (GV109): each is compared with another way to
+compute the same numbers, and the element at which they differ is located.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, parts, shaped
 from gradverify.oracles.finite_difference import Filled
 from gradverify.oracles.legs import InFloat64
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.differ import DUST, SINGLE, loosened, nudged, rounded_anew, tolerance
+from gradverify.rules.engine import NotApplicable, refused
 from gradverify.rules.shown import Findings, apart, coordinate_name
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Backward, Differentiable, Pushed, Second, push
@@ -35,11 +35,11 @@ from gradverify.subject.wide import InDouble, wide, widened
 
 
 def bisect(members: Mask, deviation: Callable[[Mask], float], total: float) -> int:
-    """The member at which a deviation that adds up to `total` sits, or most of it: one call of
-    `deviation` a halving.
+    """Locate the member that most of a deviation, `total` over all members, comes from, by one call
+    of `deviation` per halving.
 
-    `members`: places that may be at fault; `deviation` takes a mask over all places. A deviation
-    that is no number is the largest.
+    `members`: mask of the places that may be at fault; `deviation` takes a mask over all places. A
+    deviation that is NaN counts as the largest.
     """
 
     def of(places: Index) -> float:
@@ -50,18 +50,19 @@ def bisect(members: Mask, deviation: Callable[[Mask], float], total: float) -> i
     return most_off(np.flatnonzero(members), of, total)
 
 
-# ---- A product J u made in two ways, forwards and by backward, and the element at which they part
-OF_THE_LADDER = 1e-6  # of sums and slopes against the ladder's
-# Roundings of 1, or of the slope: what of the two may be rounding inside; with DUST it is the cap
-# of analytic noise
+# ---- A product J u computed in two ways, forwards and by backward, and the element at which they
+# differ
+OF_THE_LADDER = 1e-6  # relative tolerance of sums and slopes against the ladder's
+# Roundings (of 1, or of the slope) that the two may differ by through rounding inside; times DUST
+# it is the cap of analytic noise
 ROUNDED = 2.0**6
 Push = Callable[[Array, Sequence[Tensor] | None], Array]
-"""The product J u [M] for u; at other inputs where these are given. Raises UserCodeError."""
+"""The product J u [M] for u, at other inputs where these are given. Raises UserCodeError."""
 
 
 class Parted(NamedTuple):
-    """d output / d input by both ways, for one element: `column` of u, `row` of the outputs' real
-    coordinates."""
+    """d output / d input by both ways for one element: `column` of u, `row` among the outputs' real
+    coordinates. `trial`: the trial that moves only this column."""
 
     column: int
     row: int
@@ -72,9 +73,9 @@ class Parted(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """J u by `push` against Jᵀ v by backward (`pull`), for u = `moved`, whose numbers have a
-    natural `size`. `known`: J u, where it is. `capped`: fewer bits inside one of both ways are no
-    excuse."""
+    """Comparison of J u by `push` with Jᵀ v by backward (`pull`), for u = `moved`, whose numbers
+    have the natural `size`. `known`: J u, if already computed. `capped`: the allowed rounding is
+    bounded, so that fewer bits inside one of the two ways do not excuse a difference."""
 
     evidence: Evidence
     moved: Array
@@ -89,11 +90,14 @@ class Trial:
         return self.push(self.moved, None) if self.known is None else self.known
 
     def identity(self, v: Array, gradient: Array, relative: float = 0.0) -> tuple[float, float]:
-        """By how much v·(J u) over the outputs and (Jᵀ v)·u over the inputs differ, for a
-        cotangent's coordinates v [M] and what backward gave for it, and how much is allowed:
+        """Return by how much v·(J u) over the outputs and (Jᵀ v)·u over the inputs differ, and how
+        much is allowed.
+
+        `v`: a cotangent's coordinates [M]; `gradient`: backward's result for it. The allowance is
         relative to the terms in quadrature (one wrong term among many right ones stays visible),
-        with the rounding of their natural size; anything where the reverse side, which is known to
-        be right, has no number."""
+        plus the rounding of their natural size; it is infinite where the reverse side, which is
+        known to be right, is not finite.
+        """
         unit, f = self.evidence.precision, moduli(self.evidence.outputs)
         sides = (v * self.tangent)[v != 0], (gradient * self.moved)[self.moved != 0]
         off = float(np.sum(sides[0])) - float(np.sum(sides[1]))
@@ -115,7 +119,8 @@ class Trial:
         ).all() else np.inf
 
     def agrees(self, v: Array, gradient: Array) -> bool:
-        """Do both give one number, up to rounding and to what an iteration leaves?"""
+        """Return whether both ways agree, up to rounding and to the error that an iteration
+        leaves."""
         off, allowed = self.identity(v, gradient)
         if abs(off) <= allowed:
             return True
@@ -123,7 +128,7 @@ class Trial:
         return abs(off) <= allowed + self._rounding(v)
 
     def _rounding(self, v: Array) -> float:
-        """What other roundings make of the difference of both sums."""
+        """Return how far the difference of the two sums changes by other roundings."""
 
         def off(inputs: Sequence[Tensor]) -> float:
             return float(
@@ -145,8 +150,8 @@ class Trial:
         return min(DUST * float(rounding.max()), most)
 
     def parted(self, v: Array, gradient: Array) -> Parted | None:
-        """The element at which the two part, confirmed on its own; None where no single one stands
-        out."""
+        """Return the element at which the two ways differ, confirmed individually; None where no
+        single element does."""
         total, _ = self.identity(v, gradient)
         column = bisect(
             self.moved != 0, lambda mask: self.only(mask).identity(v, gradient)[0], total
@@ -173,31 +178,36 @@ class Trial:
         return Parted(column, row, mine, theirs, one)
 
     def only(self, mask: Mask) -> Trial:
+        """Return the trial that moves only these columns."""
         return replace(self, moved=self.moved * mask, known=None)
 
     def ladder(self) -> Derivative:
-        """The function's own derivative [M] along the direction, or its surrogate's."""
+        """Return the derivative [M] of the function (or its surrogate) along the direction by
+        finite differences."""
         return Along(Filled(self.evidence.measured), self.evidence.modes.columns).thorough(
             self.moved
         )
 
     def refuted(self, v: Array) -> bool:
-        """Does the ladder along the whole direction, where it can say anything, contradict the
-        tangents too?"""
-        found, asked = self.ladder(), v != 0
-        usable = asked & found.smooth & np.isfinite(found.bar)
-        off = float(np.sum((v * (self.tangent - found.value))[asked]))
-        size = float(np.abs((v * found.value)[asked]).sum())
+        """Return whether the ladder along the whole direction contradicts the tangents too; False
+        where it has no derivative for an output that `v` weighs."""
+        found, weighed = self.ladder(), v != 0
+        usable = weighed & found.smooth & np.isfinite(found.bar)
+        off = float(np.sum((v * (self.tangent - found.value))[weighed]))
+        size = float(np.abs((v * found.value)[weighed]).sum())
         return (
-            bool(usable.sum() == asked.sum())
-            and not abs(off) <= float(np.abs(v * found.bar)[asked].sum()) + OF_THE_LADDER * size
+            bool(usable.sum() == weighed.sum())
+            and not abs(off) <= float(np.abs(v * found.bar)[weighed].sum()) + OF_THE_LADDER * size
         )
 
 
 def right(forward: float, backward: float, found: Derivative, row: int) -> bool:
-    """Is forward mode right, though backward says another number? At a kink every slope between
-    left and right is; elsewhere the ladder must speak for the one and against the other (where its
-    bar holds both, the two should still be one number)."""
+    """Return whether forward mode is right where backward has another number.
+
+    At a kink every slope between the left and the right one is right. Elsewhere the ladder must
+    agree with forward mode and contradict backward: where its bar covers both, they should still be
+    equal.
+    """
     if found.outcome[row] == Smoothness.KINK:
         pad = max(found.left_bar[row], found.right_bar[row]) + OF_THE_LADDER * max(
             abs(found.left[row]), abs(found.right[row])
@@ -212,9 +222,10 @@ def right(forward: float, backward: float, found: Derivative, row: int) -> bool:
 
 
 # ---- GV108 forward-mode: jvp differs from backward
-# Of u where an input moves alone: another sign and size, which a jvp that is not linear would show
+# Factor of u where only one input moves: of another sign and size, which shows a jvp that is not
+# linear
 FACTOR = -3.0
-# Of an output's value: tangents below that are not weighed up, they are mostly rounding
+# Share of an output's value below which its tangent, mostly rounding, gets no larger weight
 SMALL = 1e-6
 # torch's own limit: the function uses forward mode itself (jvp, jacfwd, hessian)
 NESTED = "Nested forward mode AD is not supported"
@@ -249,7 +260,8 @@ def gv108(evidence: Evidence) -> Findings:
 
 
 def _unsupported(evidence: Evidence) -> str | None:
-    """Why there is no forward mode; None where there is, or where it is declared and fails."""
+    """Return why there is no forward mode; None where there is, or where it is declared and
+    fails."""
     cls = lacking(evidence.forward.classes, "jvp")
     if cls is not None:
         return f"{cls} declares no jvp"
@@ -266,16 +278,17 @@ def _unsupported(evidence: Evidence) -> str | None:
 
 
 def _compared(evidence: Evidence, pushed: Pushed) -> Findings:
-    """Every input alone, then all together: a fault that one input shows is that input's."""
+    """Compare with a tangent for one input at a time, then for all together; a fault that shows for
+    one input is reported for it."""
     modes, subject = evidence.modes, evidence.subject
     moved = modes.direction("forward mode")
 
     def pull(v: Array, inputs: Sequence[Tensor] | None = None) -> Array:
-        """The gradient by columns [C] for a cotangent's coordinates [M]."""
+        """Return the gradient by columns [C] for a cotangent's coordinates [M]."""
         return modes.columns.combined(_pulled(evidence, v, inputs))
 
     def trial(direction: Array, alone: int | None, tangent: Array | None = None) -> Trial:
-        """`alone`: only that input is a dual number, None: all are."""
+        """Return the trial in which only the input `alone` is a dual number; None: all are."""
 
         def forwards(u: Array, inputs: Sequence[Tensor] | None) -> Array:
             tangents = [
@@ -310,14 +323,15 @@ def _compared(evidence: Evidence, pushed: Pushed) -> Findings:
 
 
 def _pulled(evidence: Evidence, v: Array, inputs: Sequence[Tensor] | None = None) -> Array:
-    """The gradients' coordinates [N] for a cotangent's [M]; at other inputs where these are
+    """Return the gradients' coordinates [N] for a cotangent's [M], at other inputs where these are
     given."""
     cotangents, function = shaped(v, evidence.outputs), evidence.function
     return coordinates(function.vjp(cotangents, inputs), evidence.subject.inputs)
 
 
 def _by_rows(evidence: Evidence, pushed: Pushed) -> Array:
-    """A cotangent in which every output that moves counts alike, however small its tangent."""
+    """Return a cotangent that gives every output that moves the same weight, however small its
+    tangent."""
     signs = flat_all(evidence.cotangents("forward mode by rows")).numpy()
     size = np.maximum(moduli(pushed.tangents), SMALL * moduli(evidence.outputs))
     usable = np.isfinite(size) & (size > 0)
@@ -360,14 +374,14 @@ def _parts(trial: Trial, pulled: list[tuple[Array, Array]], alone: str, moving: 
     return None
 
 
-# ---- Backward as a function of the inputs, in float64 where that is the same; its double backward,
-# and what rounding makes of both
-SAME = 1e-4  # of the largest gradient: what one in float32 may be off by
+# ---- Backward as a function of the inputs, in float64 where that is the same function, and its
+# double backward
+SAME = 1e-4  # of the largest gradient, by which a gradient in float32 may be off
 
 
 class _InFloat64(Backward):
-    """What backward makes without a dtype is float64 too, and what it casts to float32 where
-    forward was lifted."""
+    """Backward in float64: tensors that it creates without a dtype are float64 too, and so are
+    those that it casts to float32, where forward's casts were lifted."""
 
     _here: list[Tensor] | None = None
 
@@ -388,8 +402,8 @@ class _InFloat64(Backward):
 
 
 def backwards(evidence: Evidence) -> Backward:
-    """Backward as a function of the inputs, of which finite differences are taken: that of float64
-    for a float32 function that is the same in it."""
+    """Return backward as a function of the inputs, for finite differences: in float64 for a float32
+    function whose gradients are the same there."""
     own = evidence.modes.backwards
     if not isinstance(evidence.in_float64, InFloat64):
         return own
@@ -403,7 +417,8 @@ def backwards(evidence: Evidence) -> Backward:
 
 
 def known(evidence: Evidence) -> Second:
-    """That for the first weights. Raises UserCodeError where it is refused."""
+    """Return the double backward for the first weights. Raises UserCodeError where it is
+    refused."""
     seen = evidence.modes.double_backward
     if isinstance(seen, UserCodeError):
         raise seen
@@ -411,20 +426,21 @@ def known(evidence: Evidence) -> Second:
 
 
 def doubled(evidence: Evidence, w: Array, inputs: Sequence[Tensor] | None = None) -> Second:
-    """The double backward for weights of the gradients' coordinates [N]."""
+    """Return the double backward for these weights [N] of the gradients' coordinates."""
     return evidence.modes.backwards.second(shaped(w, evidence.subject.inputs), inputs)
 
 
-# ---- The derivative of backward by double backward, against backward itself (to the cotangents)
-# and its ladder (to the inputs)
-AWAY = 8.0  # roundings of each input, by which a point nearby is off
-# CPU seconds of our own that every rung of an element takes (measured at 2e5 elements)
+# ---- The derivative of backward by double backward: with respect to the cotangents against
+# backward itself, with respect to the inputs against finite differences of backward
+AWAY = 8.0  # roundings of each input, by which a nearby point is off
+# CPU seconds of gradverify's own per element, for all rungs (measured at 2e5 elements)
 THOROUGH = 2e-5
 
 
 class Wrong(NamedTuple):
-    """d gradient / d `of` at one element: by double backward, and as it is. `gradient`, `place`:
-    real coordinates (of all inputs; of all outputs where `cotangent`)."""
+    """A wrong element of double backward: the derivative of the `gradient` coordinate (among all
+    inputs') with respect to the coordinate `place` (of the inputs; of the outputs' cotangents where
+    `cotangent`), by double backward (`double`) and in truth."""
 
     gradient: int
     place: int
@@ -434,9 +450,12 @@ class Wrong(NamedTuple):
 
 
 def to_cotangents(evidence: Evidence) -> Wrong | None:
-    """The element at which double backward is wrong to the cotangents, in which backward is linear:
-    ⟨u, ∂⟨w, Jᵀv⟩/∂v⟩ = ⟨w, Jᵀu⟩, and no step is needed; None where there is none. For u = v the
-    gradients are known."""
+    """Return the element at which double backward is wrong with respect to the cotangents; None
+    where there is none.
+
+    As backward is linear in them, ⟨u, ∂⟨w, Jᵀv⟩/∂v⟩ = ⟨w, Jᵀu⟩, and no finite difference is needed.
+    For u = v the gradients are known.
+    """
     w, u = evidence.modes.gradient_weights, flat_all(evidence.modes.second_weights).numpy()
 
     def double(w: Array, inputs: Sequence[Tensor] | None) -> Array:
@@ -456,12 +475,11 @@ def to_cotangents(evidence: Evidence) -> Wrong | None:
 
 
 class Inputs:
-    """To the inputs: the derivative of ⟨w, backward(x)⟩ along a direction, by double backward and
-    by the ladder of backward.
+    """The comparison of double backward with respect to the inputs: the derivative of
+    ⟨w, backward(x)⟩ along a direction, by double backward and by finite differences of backward.
 
-    Gradients' elements that turn out to have no derivative (a jump of backward, at a kink of
-    forward) lose their weight, and their inputs stay where they are: double backward may say
-    anything there.
+    Elements of gradients without a derivative (a jump of backward, at a kink of forward) get the
+    weight 0, and their inputs are not moved: double backward may have any value there.
     """
 
     def __init__(
@@ -471,13 +489,13 @@ class Inputs:
         w: Array | None = None,
         double: Second | None = None,
     ) -> None:
-        """`w`: of the gradients' coordinates [N], the first ones of all where none are given.
-        `double`: the double backward for them."""
+        """`w`: weights of the gradients' coordinates [N], by default the first ones. `double`: the
+        double backward for them, if already computed."""
         self.evidence = evidence
         self.along = along or Along(backwards(evidence), evidence.modes.columns)
         self.w = evidence.modes.gradient_weights if w is None else w
         self._double = double or (known(evidence) if w is None else doubled(evidence, w))
-        # A direction, and what the quick rungs said along it
+        # A direction along which the two agreed, and its derivative by the quick rungs
         self._agreed: tuple[Array, Derivative] | None = None
 
     @property
@@ -492,8 +510,8 @@ class Inputs:
         )
 
     def wrong(self, moved: Array) -> Wrong | None:
-        """The element at which double backward is wrong along `moved` [C], confirmed by the whole
-        ladder; None where there is none."""
+        """Return the element at which double backward is wrong along `moved` [C], confirmed by the
+        whole ladder; None where there is none."""
         moved = self._smooth(moved)
         found = self.along.guess(moved)
         if self._off(moved, found) != "no":
@@ -509,9 +527,9 @@ class Inputs:
         return self._element(moved, found) if self._off(moved, found) == "yes" else None
 
     def off_for(self, w: Array) -> str:
-        """As `_off`, for other weights [N], by the quick rungs of a direction along which the two
-        agreed; "open" where they did not settle one. (It asks as much as another direction for the
-        same weights, by one backward in the place of six forwards and backwards.)"""
+        """Return what `_off` does, for other weights [N], along the direction on which the two
+        agreed; "open" where there is none. (This tests as much as another direction for the same
+        weights, by one backward instead of six forwards and backwards.)"""
         if self._agreed is None:
             return "open"
         once_more = self.evidence.modes.backwards.once_more(shaped(w, self.evidence.subject.inputs))
@@ -519,7 +537,7 @@ class Inputs:
         return off if off == "no" else Inputs(self.evidence, self.along, w)._off(*self._agreed)
 
     def _leave_out(self, found: Derivative) -> bool:
-        """Takes the weight of what has no derivative; False where everything has one."""
+        """Set the weights of gradients without a derivative to 0; return whether there are any."""
         rough = self._rough(found)
         if not rough.any():
             return False
@@ -528,34 +546,34 @@ class Inputs:
         return True
 
     def _rough(self, found: Derivative) -> Mask:
-        """Weighed gradients [N] without a derivative."""
+        """Return the mask [N] of weighed gradients that have no derivative."""
         return np.asarray(
             (~found.smooth | ~np.isfinite(found.bar) | self._ambiguous(found)) & (self.w != 0)
         )
 
     def _ambiguous(self, found: Derivative) -> Mask:
-        """Other steps say another slope; one that is the same to the tolerance says the same of any
-        double backward."""
+        """Return where other steps give another slope, by more than the tolerance: two slopes
+        within it would judge any double backward alike."""
         return np.isfinite(found.second) & ~(
             np.abs(found.second - found.value) <= self.rtol * np.abs(found.value)
         )
 
     def _smooth(self, moved: Array) -> Array:
-        """The direction without the inputs whose own gradient has no derivative, and without those
-        of which an infinite one leaves 0 · inf."""
+        """Return the direction without the inputs whose own gradient has no derivative, and without
+        those for which an infinite gradient gives 0 · inf."""
         moved = np.where(self.w[self.evidence.modes.columns.coordinate] != 0, moved, 0.0)
         if np.isfinite(self.along.value).all():
             return moved
         return np.where(np.isfinite(self._by_column(self._double)), moved, 0.0)
 
     def _by_column(self, seen: Second, over: float = 1.0) -> Array:
-        """What a double backward says of each column [C], over a weight."""
+        """Return a double backward by columns [C], divided by `over`."""
         inputs = coordinates(seen.inputs, self.evidence.subject.inputs) / over
         return self.evidence.modes.columns.combined(inputs)
 
     def _element(self, moved: Array, full: Derivative) -> Wrong | None:
-        """Halving by halving to one gradient's element and one column, on which the ladder is
-        climbed anew."""
+        """Locate the wrong element by bisection, first over the gradients and then over the
+        columns, and confirm it by a ladder of its own."""
         w = self.w
 
         def by_gradient(mask: Mask) -> float:
@@ -579,7 +597,8 @@ class Inputs:
         return self._confirmed(moved, gradient, column, float(row[column]))
 
     def _confirmed(self, moved: Array, gradient: int, column: int, double: float) -> Wrong | None:
-        """The lone element, if the whole ladder says so there."""
+        """Return this element if the whole ladder for it alone contradicts double backward; else
+        None."""
         step, alone = float(moved[column]), np.arange(len(moved)) == column
         one = self.along.thorough(moved * alone, np.array([gradient]))
         mine, theirs, bar = double * step, float(one.value[0]), float(one.bar[0])
@@ -596,16 +615,16 @@ class Inputs:
         own, weight = self.evidence.modes.backwards, self.w * (np.arange(len(self.w)) == gradient)
 
         def measured(inputs: Sequence[Tensor]) -> Tensor:
-            """What double backward says, and what backward's own rounding makes of a step's
-            slope."""
+            """Return double backward's derivative, and backward's value over the base step, whose
+            change by rounding is that of a slope."""
             value = float(coordinates(own.values(inputs), own.inputs)[gradient])
             seen = own.second(shaped(weight / self.w[gradient], own.inputs), inputs)
             return torch.tensor(
                 [step * float(self._by_column(seen)[column]), value / BASE], dtype=torch.float64
             )
 
-        # Under a mode torch's `det` takes another way to its second derivative: points a few
-        # roundings away show that one
+        # Under a mode torch's `det` computes its second derivative in another way: the rounding of
+        # the usual way shows at points a few roundings away
         rounding = rounded_anew(self.evidence, measured) + nudged(
             self.evidence, measured, AWAY * self.evidence.unit
         )
@@ -620,19 +639,20 @@ class Inputs:
         )
 
     def _off(self, moved: Array, found: Derivative) -> str:
-        """Does double backward differ from the ladder? "yes", "no", or "open"."""
-        asked = np.flatnonzero(self.w)
-        if not asked.size or not moved.any():
+        """Return whether double backward differs from the ladder: "yes", "no", or "open"."""
+        weighed = np.flatnonzero(self.w)
+        if not weighed.size or not moved.any():
             return "no"
-        weight, d, mine = np.abs(self.w[asked]), found.take(asked), self._along(moved, self._double)
+        weight, d = np.abs(self.w[weighed]), found.take(weighed)
+        mine = self._along(moved, self._double)
         if not np.isfinite(d.bar).all():
             return "open"
-        terms, noise = self.w[asked] * d.value, np.minimum(d.noise_bar, d.bar)
-        # The noise of elements is independent
+        terms, noise = self.w[weighed] * d.value, np.minimum(d.noise_bar, d.bar)
+        # The noise of different elements is independent
         bar = float(np.sum(weight * (d.bar - noise)) + np.linalg.norm(weight * noise))
         off = abs(mine - float(terms.sum()))
         allowed = self.rtol * max(float(np.linalg.norm(terms)), abs(mine)) + self._floor(
-            weight * np.abs(self.along.value[asked])
+            weight * np.abs(self.along.value[weighed])
         )
         return "no" if off + bar <= allowed else "yes" if not off - bar <= allowed else "open"
 
@@ -644,15 +664,15 @@ class Inputs:
         )
 
     def _floor(self, size: Array) -> float:
-        """Second derivatives below this are rounding of gradients of that size, or of what
-        underflows."""
+        """Return the size below which second derivatives are rounding of gradients of this size, or
+        of numbers that underflow."""
         unit = max(self.evidence.unit, self.along.unit)
         return FLOOR * max(
             unit * float(np.linalg.norm(np.nan_to_num(size, posinf=0.0))), smallest(unit)
         )
 
 
-# ---- GV109 double-backward: second derivatives are wrong, and nothing says so
+# ---- GV109 double-backward: second derivatives are wrong, and no error is raised
 DIRECTIONS = 2
 HINT = (
     "compute backward with torch operations from ctx.saved_tensors (inputs and outputs of forward "
@@ -680,7 +700,7 @@ def gv109(evidence: Evidence) -> Iterator[Finding]:
         )
         return
     wrong = attempted(_wrong, evidence)
-    # For other weights, or at another point, as the singular vectors of torch
+    # Double backward may raise for other weights only (torch's singular vectors)
     if isinstance(wrong, UserCodeError):
         if evidence.settings.second_order is True or wrong.code != "GV109":
             raise wrong
@@ -692,8 +712,8 @@ def gv109(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _elsewhere(evidence: Evidence) -> Iterator[Finding]:
-    """The same at the first other point at which everything is finite: what a double backward keeps
-    between calls belongs to the first inputs."""
+    """Yield what is wrong at the first other point at which everything is finite: values that a
+    double backward keeps between calls are those of the first inputs."""
 
     def defined(there: Evidence) -> bool:
         return there.infinite <= evidence.infinite and known(there) is not None
@@ -719,8 +739,8 @@ def _wrong(evidence: Evidence) -> Wrong | None:
 
 
 def _to_inputs(evidence: Evidence) -> Wrong | None:
-    """Along a direction for two choices of weights, or, where the first of them did not agree at
-    once, along two directions for one."""
+    """Return what is wrong along a direction for two choices of weights, or, where the first did
+    not agree by the quick rungs, along two directions for one."""
     inputs = Inputs(evidence)
     directions = [
         evidence.modes.direction(f"second order {number}")
@@ -732,7 +752,7 @@ def _to_inputs(evidence: Evidence) -> Wrong | None:
     off = inputs.off_for(others)
     if off == "no":
         return None
-    # All looked rough along the first, as close to a singular matrix
+    # New weights, if all were left out along the first direction (close to a singular matrix)
     again = inputs if inputs.w.any() else Inputs(evidence, inputs.along)
     wrong = again.wrong(directions[1])
     if wrong is None and off == "yes":
@@ -741,8 +761,8 @@ def _to_inputs(evidence: Evidence) -> Wrong | None:
 
 
 def _by_pair(evidence: Evidence) -> Wrong | None:
-    """Of each gradient along each input alone: among others that are larger, what is missing of one
-    pair is rounding."""
+    """Return what is wrong of each gradient along each input individually: next to larger pairs, a
+    term that one pair lacks is within rounding."""
     columns, size = evidence.modes.columns, evidence.modes.gradient_weights
     own = parts(evidence.subject.inputs)
     if len(own) < 2:

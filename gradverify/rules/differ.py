@@ -1,13 +1,12 @@
-"""Do two ways to call one function agree? What the rules that repeat or vary the base call
-share.
+"""Compare two ways of calling one function: shared by the rules that repeat or vary the base call.
 
 Differences are judged against the gradient of a dense cotangent and its natural size ‖v‖‖f‖/‖x‖,
 never against the two compared numbers alone (softmax and norms under a constant cotangent are pure
-rounding). Where the two calls may round differently (another layout, another subset of inputs),
-what is then still too large must stand out from what a nudge of the cotangents, and of the inputs,
-does to the same element: gradients that are rounding throughout and ties go far under a nudge. So
-does it from what other roundings in every operation make of it (`rounded_anew`): of numbers that
-cancel, of a part in float32. Two calls of a function that iterates agree to `rtol` only."""
+rounding). Where the two calls may round differently (another layout, another subset of inputs), a
+difference that is still too large must also exceed the change of the same element under a nudge of
+the inputs (`nudged`), which is large for gradients that are pure rounding and for ties, and under
+other roundings in every operation (`rounded_anew`), which is large for numbers that cancel and for
+parts in float32. Two calls of a function that iterates agree to `rtol` only."""
 
 from __future__ import annotations
 
@@ -36,16 +35,15 @@ from gradverify.torch_private import is_zerotensor
 
 
 class Called(NamedTuple):
-    """What one call gives: the checked outputs, and the gradient of each input."""
+    """The results of one call: the checked outputs, and the gradient of each input."""
 
     outputs: Sequence[Any]
     gradients: Gradients
 
 
 class Variant(NamedTuple):
-    """The same function called in another way: the rule, the words for that call (`through
-    torch.compile`) and for the usual one (`as in eager mode`), and what to look for where they
-    differ."""
+    """Another way to call the function: the code of the rule, the words for that call (`through
+    torch.compile`) and for the usual one (`as in eager mode`), and the hint where they differ."""
 
     code: str
     words: str
@@ -53,7 +51,7 @@ class Variant(NamedTuple):
     hint: str
 
     def found(self, each: Difference, more: str = "") -> Finding:
-        """Where the two differ."""
+        """Return the finding for a difference of the two calls."""
         text = f"{self.words} {each.text} {self.usual}{more}"
         return Finding(self.code, text, input=each.input, output=each.output, hint=self.hint)
 
@@ -63,8 +61,8 @@ class Variant(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The element where two calls differ most: of an input's gradient (`input` its name), or of an
-    output (`output` its place among all)."""
+    """The element at which two calls differ most: of an input's gradient (`input`: its name), or of
+    an output (`output`: its place among all outputs)."""
 
     input: str | None
     output: int | None
@@ -74,41 +72,40 @@ class Difference(NamedTuple):
 
     @property
     def text(self) -> str:
-        """the gradient at x[0,1] is 1.5, and not 2"""
+        """The difference in words: `the gradient at x[0,1] is 1.5, and not 2`."""
         what = f"the gradient at {self.where}" if self.input is not None else self.where
         seen, expected = self.numbers
         return f"{what} is {seen}, and not {expected}"
 
     @property
     def numbers(self) -> tuple[str, str]:
-        """The one that was seen and the one that was expected, with as many digits as tell them
-        apart."""
+        """The seen and the expected number, with enough digits to distinguish them."""
         return apart(self.seen, self.expected)
 
 
 def difference(of: Result, coordinate: int, expected: float, seen: float) -> Difference:
-    """Of one real coordinate."""
+    """Return the difference at one real coordinate."""
     where = element_name(of.name, of.tensor, coordinate)
     return Difference(of.input, of.output, where, expected, seen)
 
 
-# Roundoffs from which a forward computes in float32, in 16 bits
+# Unit roundoffs from which a forward counts as float32; above which, as 16 bits
 SINGLE, SIXTEEN = 2.0**-24, 2.0**-12
 DUST = 16.0  # roundings of the gradient's natural size ‖v‖‖f‖/‖x‖
-# Of the tolerance, by which inputs are nudged: far above their rounding, and DUST times it stays
-# below the tolerance
+# Size of a nudge of the inputs, as a share of the tolerance: far above their rounding, while DUST
+# times the nudge stays below the tolerance
 NUDGE = 1 / 32
 ANOTHER = (
     "look for state that is kept from call to call, memory that was never written, random numbers "
     "or a race"
 )
 RANDOM_BACKWARD = "backward draws random numbers, which fall on other elements in another layout"
-# Directions; the inputs are nudged to both sides of each, which breaks a tie both ways
+# Directions in which inputs are nudged, each to both sides, which breaks a tie both ways
 NUDGES = 2
 
 
 def side(subject: Subject, evidence: Evidence, v: Sequence[Tensor]) -> Called:
-    """What one fresh forward and its backward for the cotangents v give. Raises UserCodeError."""
+    """Run a forward and its backward for the cotangents v. Raises UserCodeError."""
     return Called(
         *Differentiable(subject, evidence.forward.checked).once(
             [cotangent.clone() for cotangent in v]
@@ -123,8 +120,8 @@ def varied(
     base: Called | None = None,
     v: Sequence[Tensor] | None = None,
 ) -> Findings:
-    """What is found of a variant: that it raises, or where it differs from the base call (or
-    `base`)."""
+    """Yield the findings for a variant: that it raises, or where it differs from the base call (or
+    from `base`)."""
     seen = attempted(call)
     if isinstance(seen, UserCodeError):
         yield variant.raised(seen)
@@ -139,9 +136,9 @@ def differ(
     base: Called | None = None,
     v: Sequence[Tensor] | None = None,
 ) -> Findings:
-    """What the same function called in another way gives, against the base call (or `base`):
-    another dtype or shape of an output, else other numbers than both calls may round. `v`: the
-    cotangents, the base ones if none are given."""
+    """Compare the results of a variant with the base call (or with `base`): yield an output of
+    another dtype or shape, else numbers that differ by more than rounding. `v`: the cotangents, by
+    default those of the base call."""
     here = base or Called(evidence.outputs, evidence.worked.gradients)
     for place, y, usual in zip(evidence.forward.checked, seen.outputs, here.outputs, strict=True):
         if not isinstance(y, Tensor) or (y.dtype, y.shape) != (usual.dtype, usual.shape):
@@ -176,11 +173,11 @@ def differences(
     *,
     outputs: bool = False,
 ) -> Iterator[Difference]:
-    """The element where two calls differ most, of each input's gradient (None counts as zeros) or
-    each output that differs by more than rounding.
+    """Yield the element at which two calls differ most, for each input's gradient (None counts as
+    zeros) or each output that differs by more than rounding.
 
-    `v`: the cotangents (none for `outputs`) of two computations, which may round differently. The
-    function is called again where they differ.
+    `v`: the cotangents (empty for `outputs`), where the two computations may round differently; the
+    function is then called again where they differ.
     """
     named = [each for each in results(evidence) if outputs is (each.input is None)]
     for n, of in enumerate(named):
@@ -192,7 +189,7 @@ def differences(
             for each in (expected[n], seen[n])
         )
         base = wanted if outputs else flat(evidence.inputs[n], evidence.worked.gradients[n])
-        # Wrong already, or infinite by right: that is not for the rules on calls
+        # Numbers of the base call that are not finite are not compared: other rules report them
         wanted[~base.isfinite()] = torch.nan
         unit = (
             evidence.precision
@@ -200,7 +197,7 @@ def differences(
             else max(evidence.precision, Bits().seen(numbers(base)).unit)
         )
         size, off_by = max(largest(wanted), largest(base)), off(wanted, given)
-        # A sum that cancels (of `layer_norm(x)`) is rounding of the inputs' size
+        # A sum that cancels (of `layer_norm(x)`) has the rounding of the inputs' size
         own = (
             DUST * evidence.precision * float(_finite(flat_all(evidence.subject.inputs)).norm())
             + evidence.settings.nondeterminism
@@ -226,16 +223,16 @@ def differences(
 
 
 def other_gradient(evidence: Evidence, seen: Gradients) -> Difference | None:
-    """The first input whose gradient differs by more than rounding from that of the base call, for
-    the same cotangents."""
+    """Return the difference for the first input whose gradient is not that of the base call up to
+    rounding, for the same cotangents; None where there is none."""
     return next(differences(evidence, evidence.worked.gradients, seen), None)
 
 
 def on_another_graph(
     evidence: Evidence, expected: Gradients, seen: Gradients, v: Sequence[Tensor], which: str
 ) -> Findings:
-    """GV206, where the gradients of a graph of the same inputs are not those of the base graph, for
-    the same cotangents. `which`: of that graph."""
+    """Yield GV206 findings where another graph of the same inputs gives other gradients for the
+    same cotangents. `which`: a description of that graph."""
     if evidence.settings.looks_for("GV206"):
         for apart in differences(evidence, expected, seen, v):
             yield Finding(
@@ -247,9 +244,11 @@ def on_another_graph(
 
 
 def random_backward(evidence: Evidence) -> str | None:
-    """Why gradients in two layouts cannot be compared; None where they can. A backward draws random
-    numbers if an equal call gives others where the generators start elsewhere: every call is seeded
-    alike, so that it seems to repeat itself. Asked only where the gradients of two layouts differ.
+    """Return why gradients in two layouts cannot be compared: backward draws random numbers. None
+    where it does not.
+
+    As every call has the same seed, this shows only in a call with another seed. Called only where
+    the gradients in two layouts differ.
     """
 
     def again() -> Gradients:
@@ -257,15 +256,15 @@ def random_backward(evidence: Evidence) -> str | None:
             lambda: copied(evidence.function.vjp(evidence.cotangents("base")))
         )
 
-    # A backward may be wrong now and then
+    # Twice, as a backward may be wrong in some calls only
     twice = (other_gradient(evidence, again()) for _ in range(2))
     return RANDOM_BACKWARD if all(each is not None for each in twice) else None
 
 
 def dust(evidence: Evidence, x: Tensor) -> float:
-    """The rounding of a gradient whose natural size is ‖v‖‖f‖/‖x‖: sums over softmax rows and norms
-    are made of it. Never less than some of the smallest number that x's dtype has, which products
-    that underflow are rounded to."""
+    """Return the rounding of a gradient whose natural size is ‖v‖‖f‖/‖x‖, to which sums over
+    softmax rows and norms may cancel. At least DUST times the smallest positive number of x's
+    dtype, to which products that underflow are rounded."""
     values, size = _finite(flat_all(evidence.outputs)), float(_finite(flat_real(x)).norm())
     least = DUST * torch.finfo(x.dtype).tiny * torch.finfo(x.dtype).eps
     return least + (
@@ -290,25 +289,25 @@ def equal(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def tolerance(unit: float) -> float:
-    """T of two gradients, relative, by the roundoff that the forward computes in."""
+    """Return the relative tolerance for two gradients, by the unit roundoff of the forward."""
     return 5e-2 if unit > SIXTEEN else 3e-5 if unit >= SINGLE else 1e-9
 
 
 def loosened(evidence: Evidence) -> float:
-    """The relative tolerance, or what an iteration leaves if that is more. Calls the function; use
-    it for numbers that differ."""
+    """Return the relative tolerance, or the error that an iteration leaves, whichever is larger.
+    Calls the function, so use it only for numbers that differ."""
     return max(tolerance(evidence.precision), evidence.leftover)
 
 
 def flat(argument: Argument, gradient: Tensor | None) -> Tensor:
-    """The real coordinates of a gradient, copied, as backward may use its memory again; zeros where
-    there is none."""
+    """Return the real coordinates of a gradient, copied, as backward may reuse its memory; zeros
+    for None."""
     return flat_real(torch.zeros_like(argument.value) if gradient is None else gradient.clone())
 
 
 def off(wanted: Tensor, given: Tensor) -> Tensor:
-    """|difference|, infinite where only `given` is not finite, 0 where `wanted` is not: that is
-    another rule's."""
+    """Return |wanted − given|: infinite where only `given` is not finite, 0 where `wanted` is not
+    (other rules report that)."""
     return torch.where(
         wanted.isfinite(),
         (wanted - given).abs().nan_to_num(nan=torch.inf),
@@ -317,13 +316,14 @@ def off(wanted: Tensor, given: Tensor) -> Tensor:
 
 
 def largest(values: Tensor) -> float:
-    """The largest finite magnitude."""
+    """Return the largest finite magnitude, 0 if there is none."""
     finite = values[values.isfinite()]
     return float(finite.abs().max()) if finite.numel() else 0.0
 
 
 def worst_of(apart: Tensor, allowed: Tensor | float) -> int | None:
-    """The element furthest above what is allowed."""
+    """Return the index of the element that exceeds what is allowed by most; None where none
+    does."""
     excess = apart - allowed
     if not excess.numel():
         return None
@@ -335,21 +335,22 @@ def _finite(values: Tensor) -> Tensor:
     return values.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
-# ---- what rounding, and a nudge of the inputs, make of a measurement
-# To round: all but one off by less than a tenth of the usual is one element in fifty thousand
+# ---- How far a measurement changes by rounding, and by a nudge of the inputs
+# Ways to round: all but one of them are less than a tenth of the usual change for one element in
+# fifty thousand
 WAYS = 6
-# Roundings: what two calls in the same way may differ by, as atomic adds do; one that is wrong now
-# and then does by more
+# Roundings by which two equal calls may differ (atomic adds); a function that is wrong in some
+# calls differs by more
 STEADY = 2.0**10
 
 
 def rounded_anew(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
-    """How far each element of a measurement goes at the same inputs when every operation rounds in
-    another way.
+    """Return how far each element of a measurement changes, at the same inputs, when every
+    operation rounds in another way.
 
-    The second largest of all ways, the smaller of two equal calls each, and 0 where the function is
-    another one when it is asked again: one that is wrong now and then must not excuse itself. 0 too
-    where it refuses.
+    This is the second largest change of all ways, where each is the smaller of two equal calls; 0
+    where equal calls without other roundings differ, as a function that is wrong in some calls must
+    not be excused by that, and where the function raises.
     """
     inputs, check = evidence.subject.inputs, evidence.subject.case.check
 
@@ -373,11 +374,11 @@ def rounded_anew(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tenso
 def nudged(
     evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tensor], size: float
 ) -> Tensor:
-    """How far each element of a measurement goes when all inputs are nudged by `size` of theirs; 0
-    where the function refuses that.
+    """Return how far each element of a measurement changes when all inputs are nudged by `size`,
+    relative to their own; 0 where the function raises.
 
-    The second largest of all nudges: a tie breaks to one side in each direction, while a call that
-    is wrong now and then must not excuse itself.
+    This is the second largest change of all nudges: a tie breaks in each direction, while a
+    function that is wrong in some calls must not be excused by that.
     """
     inputs, far = evidence.subject.inputs, list[Tensor]()
 
@@ -401,7 +402,7 @@ def nudged(
 def gradient_at(
     evidence: Evidence, v: Sequence[Tensor], place: int, inputs: Sequence[Tensor]
 ) -> Tensor:
-    """The gradient of one input at other inputs."""
+    """Return the gradient of one input at other inputs, as real coordinates."""
     return flat(
         evidence.inputs[place], evidence.function.vjp([c.clone() for c in v], inputs)[place]
     )
@@ -413,7 +414,7 @@ def _output_at(
     return flat_real(evidence.function.values([x.detach().clone() for x in inputs])[place])
 
 
-# ---- Identical calls compared: how many different results they gave, and how far apart these are
+# ---- The number of different results of identical calls, and how far apart these are
 class Repeats:
     """The results of identical calls for one tensor, added one by one."""
 
@@ -432,11 +433,12 @@ class Repeats:
             self._low, self._high = torch.fmin(self._low, flat), torch.fmax(self._high, flat)
 
     def again(self) -> None:
-        """A call more that gave what the first one did."""
+        """Count a further call whose result is equal to the first."""
         self._calls += 1
 
-    def told(self, unit: float) -> Reproduced:
-        """`unit`: the roundoff that the values are computed with."""
+    def summary(self, unit: float) -> Reproduced:
+        """Return how many different results there were, and how far apart. `unit`: the unit
+        roundoff that the values are computed with."""
         apart = (
             float((self._high - self._low).nan_to_num(nan=0.0).max())
             if self._first.numel()
@@ -453,8 +455,8 @@ class Repeats:
 
 
 def in_words(found: Iterable[Reproduced]) -> str:
-    """Of those that came out in several ways: `y0: 3 different results in 5 calls, up to 4.4e-16
-    apart (2 roundings)`; empty without any."""
+    """Describe the tensors with several different results: `y0: 3 different results in 5 calls, up
+    to 4.4e-16 apart (2 roundings)`; "" where there are none."""
     return "; ".join(
         f"{each.of}: {each.distinct} different results in {each.calls} calls, up to "
         f"{each.spread:.2g} apart ({each.roundings:.2g} rounding{'s' * (each.roundings > 1)})"
@@ -464,13 +466,13 @@ def in_words(found: Iterable[Reproduced]) -> str:
 
 
 # ---- Which inputs need a gradient
-ALL_SUBSETS = 4  # up to so many inputs every subset is tried
-PAIRS = 8  # up to so many every two that need none together
+ALL_SUBSETS = 4  # inputs up to which every subset is tried
+PAIRS = 8  # inputs up to which every pair is left out together
 
 
 def subsets(count: int) -> list[tuple[int, ...]]:
-    """Places of the inputs that require a gradient, without none and without all, few first; pairs
-    that require none last, as they are most."""
+    """Return the subsets of inputs (by place) that require a gradient, other than none and all:
+    the smallest first, or, where only some are tried, those without a pair of inputs last."""
     sizes = (
         range(1, count)
         if count <= ALL_SUBSETS

@@ -1,4 +1,4 @@
-"""GV115 opcheck: a registered operator is not what its registration says."""
+"""GV115 opcheck: a registered operator does not do what its registration declares."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
 from gradverify.model.result import Finding
-from gradverify.rules.asking import NotApplicable
-from gradverify.rules.shown import Told
+from gradverify.rules.engine import NotApplicable
+from gradverify.rules.shown import RuleResults
 from gradverify.subject.failure import describe, user_frames
 from gradverify.subject.on_device import Operator, Test, operator_of
 
@@ -67,7 +67,7 @@ FAILURES = (
         "`register_fake` gives it one: a function that returns empty tensors of the right shape "
         "and dtype",
     ),
-    # Found at the registration, or the schema, already
+    # Reported by the tests of the registration or the schema
     (FAKE, r"found mismatche?d?.*(requires_grad|outputs_alias_inputs)", "", ""),
     (
         FAKE,
@@ -97,14 +97,14 @@ FAILURES = (
     ),
     (AOT, "", "AOT dispatch raises where the operator does not", "torch.compile meets the same"),
 )
-"""The test, what torch says, what that means and what to do; the first that fits. No words: not for
-this rule."""
+"""The test, a pattern in torch's message, what the failure means, and a hint; the first entry that
+matches counts. One without a meaning is another rule's."""
 
 WRONG = re.compile(r"shape|dtype|numbers")  # what is compiled computes something else
-TOLD = 300  # characters of what torch says
+LONGEST = 300  # characters of torch's message
 
 
-def gv115(evidence: Evidence) -> Told:
+def gv115(evidence: Evidence) -> RuleResults:
     operator = operator_of(evidence.subject)
     if not isinstance(operator, Operator):
         raise NotApplicable(operator)
@@ -122,15 +122,15 @@ def gv115(evidence: Evidence) -> Told:
         yield f"opcheck was not run: torch's compiler cannot be imported ({describe(missing)})"
 
 
-def _failed(operator: Operator, test: Test, must: bool) -> Told:
-    """What one test of opcheck finds, at the line of the user's code that raised, or where the fake
-    kernel begins."""
+def _failed(operator: Operator, test: Test, must: bool) -> RuleResults:
+    """Yield the finding of one test of opcheck, at the line of the user's code that raised, or
+    where the fake kernel begins."""
     error = operator.fails(test)
     if error is None:
         return
     text = f"{error}\n{type(error).__name__}"
     first = " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
-    said = legible(first if len(first) <= TOLD else f"{first[:TOLD]}…")
+    message = legible(first if len(first) <= LONGEST else f"{first[:LONGEST]}…")
     frames = user_frames(error)
     if not frames and test == FAKE and (kernel := operator.fake_kernel) is not None:
         frames = (kernel,)
@@ -153,7 +153,8 @@ def _failed(operator: Operator, test: Test, must: bool) -> Told:
         elif what:
             found = Finding(
                 "GV115",
-                f"{operator.name} fails opcheck's {test}: {what.format(**names)} (torch: {said})",
+                f"{operator.name} fails opcheck's {test}: {what.format(**names)} "
+                f"(torch: {message})",
                 frames=frames,
                 severity="error" if must or (test != SCHEMA and WRONG.search(what)) else "warning",
                 hint=hint.format(**names),
@@ -163,4 +164,4 @@ def _failed(operator: Operator, test: Test, must: bool) -> Told:
                 found if at is None else replace(found, file=at.file, line=at.line, source=at.text)
             )
         return
-    yield f"opcheck's {test} could not be run: {said}"
+    yield f"opcheck's {test} could not be run: {message}"

@@ -1,4 +1,4 @@
-"""What fewer bits cost: 16 bits, autocast, TF32, float32."""
+"""Rules for what fewer bits cost: 16 bits, autocast, TF32, float32."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from gradverify.numerics.function.coordinates import DOUBLE, UNITS, WIDE, flat_r
 from gradverify.numerics.function.coordinates import place as index_of
 from gradverify.numerics.rungs import U32
 from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward_of, at_returned
 from gradverify.rules.differ import (
     Difference,
@@ -30,7 +29,8 @@ from gradverify.rules.differ import (
     side,
     worst_of,
 )
-from gradverify.rules.shown import Findings, Result, Told, results
+from gradverify.rules.engine import NotApplicable, refused
+from gradverify.rules.shown import Findings, Result, RuleResults, results
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
@@ -40,8 +40,8 @@ from gradverify.subject.rounding import ROUNDOFF, TF32, Perturbed, Rounded, shak
 from gradverify.subject.subject import Subject, filled
 from gradverify.torch_private import without_modes
 
-# ---- GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs
-# anyway
+# ---- GV112 low-precision: in bfloat16 or float16 the function is further off than rounding every
+# number to that dtype explains
 KINDS = {
     "element": "",
     "row": "; no element is far off by itself, but the row is",
@@ -58,7 +58,7 @@ NAME_ONE = "name a `reference` in torch operations, of which it is known"
 OVERFLOW = "an overflow on the way there"
 
 
-def gv112(evidence: Evidence) -> Told:
+def gv112(evidence: Evidence) -> RuleResults:
     kernel = evidence.kernel
     if kernel is None:
         raise NotApplicable("no differentiable input has 16 bits")
@@ -78,7 +78,7 @@ def gv112(evidence: Evidence) -> Told:
             "GV007", unknown, severity="error", hint=WITHOUT if evidence.draws else NAME_ONE
         )
         return
-    # Triton's interpreter, which computes with bfloat16 as with integers, may be at fault
+    # Triton's interpreter, which treats bfloat16 as integers, may be at fault
     doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
     seen = kernel.judged
     for of, each in zip(results(evidence), seen, strict=True):
@@ -108,7 +108,7 @@ def gv112(evidence: Evidence) -> Told:
         count = Repeats(f"{name} in {kernel.name}")
         for result in given:
             count.add(result)
-        repeats.append(count.told(UNITS[kernel.dtype]))
+        repeats.append(count.summary(UNITS[kernel.dtype]))
     evidence.reproduced += repeats
     beyond = sum(each.beyond for each in seen)
     left = f"; {beyond:,} numbers that {kernel.name} cannot hold were left out" if beyond else ""
@@ -121,8 +121,8 @@ def gv112(evidence: Evidence) -> Told:
 
 
 def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
-    """At the line of the kernel's backward or forward, also where its reference is what runs in
-    float64."""
+    """Place a finding at the kernel's backward or forward, also where its reference is the function
+    that runs in float64."""
     subject = evidence.subject.narrow or evidence.subject
     if finding.input is None and subject.target.kind == "autograd.Function":
         return at_forward_of(finding, subject.target.subject)
@@ -159,12 +159,12 @@ def _comparison(of: Result, each: TensorResult) -> Comparison:
 # ---- GV117 under-autocast: with forward inside autocast outputs or gradients are off by far more
 # than 16 bits cost, or something raises
 NATIVE = 4  # runs with every number rounded, for the native error
-# Points beside the inputs, where a row has to be off too: what rounds to the other side of a step
-# here does not there
-BESIDE = 2
+# Points near the inputs at which a row has to be off too: a number that rounds to the other side of
+# a step at one point does not at another
+NEARBY = 2
 FAR = 8.0  # native errors
-# Of its size: of a row that rounding takes so far nothing can be said (layer_norm of what is nearly
-# constant)
+# Share of its size by which rounding may change a row that is judged (the layer_norm of nearly
+# constant numbers changes by more)
 LOST = 0.25
 CASTS = (
     "look for a cast or a branch on the dtype; torch.amp.custom_fwd and custom_bwd run backward "
@@ -174,8 +174,8 @@ Point = Sequence[Tensor]
 
 
 class Judged(NamedTuple):
-    """The rows of one output or gradient, here as usual and in fewer bits: how far off, the native
-    error, and which rows are wrong, or not known."""
+    """The rows [R] of one output or gradient: their numbers as usual and in fewer bits [R, N], how
+    far apart these are, the native error, and which rows are wrong or can be judged at all."""
 
     usual: Tensor
     seen: Tensor
@@ -185,7 +185,7 @@ class Judged(NamedTuple):
     known: Tensor
 
 
-def beside_rounding(
+def beyond_rounding(
     here: Point,
     nearby: Callable[[], Point],
     usual: Callable[[Point], Point],
@@ -194,18 +194,19 @@ def beside_rounding(
     unit: float,
     least: float = 0.0,
 ) -> list[Judged]:
-    """Every output, then every gradient, called in fewer bits, at the inputs and at points beside
-    them: a row is wrong where it is further off at each of them than FAR times what rounding every
-    number costs (`native`, at the inputs), and than `least` of its size.
+    """Judge every output, then every gradient, of a call in fewer bits (`seen`) against the usual
+    one, at the inputs (`here`) and at points near them.
 
-    Raises UserCodeError where the function raises.
+    A row is wrong where at each of these points it is off by more than FAR times what rounding
+    every number costs (`native`, at the inputs), and by more than `least` of its size. Raises
+    UserCodeError where the function raises.
     """
     pairs = list[tuple[list[Tensor], list[Tensor]]]()
     costs = list[list[Tensor]]()
     judged = list[Judged]()
     most = torch.finfo(torch.float64).max
-    for times in (1, 2):  # a row that is steep by chance: look harder before it is accused
-        points = [*([] if pairs else [here]), *(nearby() for _ in range(BESIDE * times))]
+    for times in (1, 2):  # a row may be steep by chance: a wrong one is judged again by more runs
+        points = [*([] if pairs else [here]), *(nearby() for _ in range(NEARBY * times))]
         pairs += [(_rows(usual(point)), _rows(seen(point))) for point in points]
         costs += [_rows(native()) for _ in range(NATIVE * times**2)]
         judged.clear()
@@ -228,7 +229,7 @@ def beside_rounding(
 
 
 def _rows(tensors: Point) -> list[Tensor]:
-    """Real coordinates by the last dimension, in float64."""
+    """Return the real coordinates of each tensor as rows along its last dimension, in float64."""
     found = list[Tensor]()
     for x in tensors:
         if x.is_complex():
@@ -240,8 +241,8 @@ def _rows(tensors: Point) -> list[Tensor]:
 
 
 def worst_element(of: Result, each: Judged) -> tuple[Difference, float, float]:
-    """Of the wrong row that is furthest off: its worst element, how far the row is off, the native
-    error."""
+    """Return the worst element of the wrong row that is furthest off, how far the row is off, and
+    its native error."""
     row = int(
         torch.where(each.wrong, each.off / (each.cost + each.usual.norm(dim=1)), -1.0).argmax()
     )
@@ -252,7 +253,7 @@ def worst_element(of: Result, each: Judged) -> tuple[Difference, float, float]:
 
 
 def _filled(evidence: Evidence, subject: Subject, v: Sequence[Tensor]) -> list[Tensor]:
-    """All outputs of one call, then all gradients, zeros where there is none."""
+    """Return all outputs of one call, then all gradients, zeros for those that are None."""
     seen = side(subject, evidence, v)
     return [*seen.outputs, *filled(seen.gradients, evidence.subject.inputs)]
 
@@ -267,7 +268,7 @@ def _at(evidence: Evidence, point: Point) -> Subject:
     )
 
 
-def gv117(evidence: Evidence) -> Told:
+def gv117(evidence: Evidence) -> RuleResults:
     name = evidence.settings.autocast
     if name is None:
         raise NotApplicable("the spec does not name a dtype under `autocast`")
@@ -292,7 +293,7 @@ def gv117(evidence: Evidence) -> Told:
             return _filled(evidence, _at(evidence, here), [shaken(c, dtype, source) for c in v])
 
     with refused("GV117", f"under autocast in {name}", CASTS):
-        judged = beside_rounding(
+        judged = beyond_rounding(
             here,
             lambda: [shaken(x, dtype, source) for x in here],
             usual,
@@ -317,8 +318,8 @@ def gv117(evidence: Evidence) -> Told:
 def beyond_native(
     evidence: Evidence, code: str, judged: Sequence[TensorResult], inside: str, here: str, hint: str
 ) -> Findings:
-    """Of every output, then of every gradient in 16 bits: what it is `inside`, where that is off
-    what it is `here` beyond the native error."""
+    """Yield a finding for every output and every gradient in 16 bits whose numbers `inside` differ
+    from those `here` by more than the native error."""
     variant = Variant(code, inside, f"as {here}", hint)
     for of, each in zip(results(evidence), judged, strict=True):
         if each.miss:
@@ -333,14 +334,14 @@ def beyond_native(
 
 # ---- GV119 fewer-bits: with products in TF32, or 16-bit sums in fewer bits, the gradient leaves
 # its tolerance
-RUNS = 4  # with every number rounded, for what that costs
+RUNS = 4  # runs with every number rounded, for what that costs
 SAME = "it computes the same bits: nothing in it heeds the switch here"
 ROUNDING = "its numbers need all bits of float32: keep TF32 away from it, or allow more (`rtol`)"
 NO_FLOAT32 = "TF32 is a format for products of float32: say `dtype: float32`"
 OTHERWISE = "rounding does not explain it: look for what else depends on the switch"
 
 
-def gv119(evidence: Evidence) -> Told:
+def gv119(evidence: Evidence) -> RuleResults:
     settings, kernel = evidence.settings, evidence.kernel
     if not (settings.tf32 or settings.reduced_sums):
         raise NotApplicable("the spec says neither `tf32: true` nor `reduced_sums: true`")
@@ -360,9 +361,9 @@ def gv119(evidence: Evidence) -> Told:
         if kernel is None:
             yield from _in_tf32(evidence)
         else:
-            beside = kernel.apart(kernel, reduced_sums(True))
+            judged = kernel.apart(kernel, reduced_sums(True))
             yield from beyond_native(
-                evidence, "GV119", beside, f"with {name}", "without", OTHERWISE
+                evidence, "GV119", judged, f"with {name}", "without", OTHERWISE
             )
 
 
@@ -399,7 +400,7 @@ def _in_tf32(evidence: Evidence) -> Findings:
 
 
 # ---- GV222 precision-inside: the forward computes in fewer bits than it claims
-# By unit roundoff
+# Unit roundoff and name, the coarsest first
 FORMATS = ((2.0**-8, "bfloat16"), (2.0**-11, "float16"), (2.0**-24, "float32"))
 
 
@@ -424,8 +425,8 @@ def gv222(evidence: Evidence) -> Findings:
 
 # ---- GV226 narrow-dtype: in float32 the outputs are not float32, or the gradient is another one
 NARROW = {wide: narrow for narrow, wide in WIDE.items()}
-LEAST = 1e-4  # of a row
-ROUNDINGS = 4  # of float32: how far points beside the inputs are
+LEAST = 1e-4  # of a row's size
+ROUNDINGS = 4  # of float32: how far nearby points are from the inputs
 IN_FLOAT32 = "check backward with `dtype: float32`"
 LOSES = "the forward loses its digits in float32"
 
@@ -481,7 +482,7 @@ def gv226(evidence: Evidence) -> Findings:
         if not _odd_dtypes(evidence, first) and _like_float64(evidence, first):
             return
         odd = _odd_dtypes(evidence, seen(here))
-        judged = [] if odd else beside_rounding(here, nearby, usual, seen, native, U32, LEAST)
+        judged = [] if odd else beyond_rounding(here, nearby, usual, seen, native, U32, LEAST)
     for number, given, wanted in odd:
         yield Finding(
             "GV226",
@@ -509,8 +510,8 @@ def gv226(evidence: Evidence) -> Findings:
 
 
 def _odd_dtypes(evidence: Evidence, seen: Point) -> list[tuple[int, str, str]]:
-    """The outputs that are not float32 where they are float64 usually: place, dtype, and the one
-    that it should be."""
+    """Return the outputs that are float64 usually, but not float32 for float32 inputs: place,
+    dtype, and the dtype that it should be."""
     dtypes = (
         (number, y.dtype, NARROW.get(wide.dtype, wide.dtype))
         for number, y, wide in zip(evidence.forward.checked, seen, evidence.outputs, strict=False)
@@ -523,14 +524,14 @@ def _odd_dtypes(evidence: Evidence, seen: Point) -> list[tuple[int, str, str]]:
 
 
 def _like_float64(evidence: Evidence, seen: Point) -> bool:
-    """Are the numbers those of the base call?"""
+    """Return whether the numbers are those of the base call, up to LEAST."""
     base = [*evidence.outputs, *filled(evidence.worked.gradients, evidence.subject.inputs)]
     pairs = [(flat_real(wide), flat_real(y)) for wide, y in zip(base, seen, strict=True)]
     return all(worst_of(off(wide, y), LEAST * largest(wide)) is None for wide, y in pairs)
 
 
 def _cast(subject: Subject, *to: Mapping[torch.dtype, torch.dtype]) -> Subject:
-    """The same function with its tensors in other precisions, one after the other."""
+    """Return the same function with its tensors cast by each of these mappings in turn."""
     arguments = list(subject.arguments)
     for dtypes in to:
         arguments = [
@@ -542,8 +543,9 @@ def _cast(subject: Subject, *to: Mapping[torch.dtype, torch.dtype]) -> Subject:
     return subject.twin(arguments)
 
 
-def without_a_leg(dtype: str, refusal: str) -> Finding:
-    """`refusal`: what the function says to float64."""
+def without_float64(dtype: str, refusal: str) -> Finding:
+    """Return the finding that a function in 16 bits cannot be judged, as it refuses float64.
+    `refusal`: the message with which it does."""
     message = (
         f"gradients in {dtype} are judged against float64, which the function refuses "
         f"({refusal.rstrip('.')}), and the spec names no `reference` in its place"

@@ -1,5 +1,5 @@
-"""What a call writes, saves, shares and returns: memory that is not its own, that lives on or goes
-stale; how many gradients, of which kind; and for whom there is none."""
+"""Rules about memory and returned values: what a call writes, saves, shares and keeps alive, and
+the number, kind and metadata of the gradients that backward returns."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
-from gradverify.rules.asking import NotApplicable
 from gradverify.rules.at_line import at_forward, at_forward_of
 from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
+from gradverify.rules.engine import NotApplicable
 from gradverify.rules.shown import Findings, changed, element_name
 from gradverify.subject.ambient import generator_name
 from gradverify.subject.another import elsewhere, other_points
@@ -70,7 +70,7 @@ def gv203(evidence: Evidence) -> Findings:
         if evidence.forward.freed and evidence.worked.direct
         else ()
     )
-    # Inputs without memory after forward; those that have none after backward either are lost
+    # Inputs whose memory forward gave back; they are lost if backward does not rebuild them
     for name in evidence.forward.freed:
         what, hint = LOST if name in lost else REBUILT
         found = Finding(
@@ -94,7 +94,7 @@ def gv203(evidence: Evidence) -> Findings:
             severity = _severity(any(argument.name == held.name for argument in evidence.inputs))
             if severity == "warning":
                 hint = "write into a copy, unless it is state that is meant to be updated"
-            # Only a Function has a ctx to mark what it writes into
+            # Only a Function has a ctx, by which it can mark an input that it writes into
             elif who == "backward" or is_function:
                 hint = HINTS[who]
             found = Finding(
@@ -123,7 +123,8 @@ def gv203(evidence: Evidence) -> Findings:
 
 
 def _severity(differentiable: bool) -> Severity:
-    """What is not differentiated may be state, as running statistics are."""
+    """Return the severity of a write into an input: one that is not differentiated may be state,
+    such as running statistics."""
     return "error" if differentiable else "warning"
 
 
@@ -185,14 +186,14 @@ WRITE_FIRST = (
     "write every element of what `torch.empty`, `empty_like`, `new_empty` or `resize_` returns "
     "before it is read, or use `torch.zeros`"
 )
-BESIDE = "read within the tensors only"
+WITHIN = "read within the tensors only"
 
 
 def gv231(evidence: Evidence) -> Findings:
     what, hint = (
         ("unwritten memory", WRITE_FIRST)
         if evidence.memory.allocated
-        else ("memory beside its tensors", BESIDE)
+        else ("memory beside its tensors", WITHIN)
     )
     for found in evidence.memory.depends:
         if found.raised is not None:
@@ -243,7 +244,7 @@ def gv214(evidence: Evidence) -> Findings:
     own = evidence.subject.target.kind == "autograd.Function"
     v = evidence.worked.cotangents
     alive = tried(still_alive, evidence.subject, evidence.function, v, own)
-    if alive is None:  # it refuses inputs that are no leaves
+    if alive is None:  # the function refuses inputs that are not leaves
         return
     if alive.gradients and all(map(equal, alive.values, evidence.outputs)):
         yield from on_another_graph(
@@ -346,9 +347,10 @@ def gv215(evidence: Evidence) -> Findings:
 
 
 def _is_asked(evidence: Evidence, graph: Graph, y: Tensor) -> bool:
-    """Not an output that is an argument, or an attribute of its own ctx: that circle is told by
-    GV214, and repaired in the same way. Nor, where each backward takes a forward of its own, one
-    that nothing on ctx is seen to share memory with."""
+    """Return whether this output is to be overwritten: not an output that is an argument, or an
+    attribute of its own ctx (GV214 reports that circle, and its repair repairs this too); nor,
+    where each backward needs a forward of its own, an output that shares memory with nothing on
+    ctx."""
     nodes = function_nodes(evidence.function.of(graph))
     kept = [tensor for node in nodes for _, tensor in attributes(node)]
     if (
@@ -364,7 +366,8 @@ def _is_asked(evidence: Evidence, graph: Graph, y: Tensor) -> bool:
 def _stale(
     evidence: Evidence, graph: Graph, argument: Argument, written: Tensor
 ) -> Difference | None:
-    """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
+    """Return how a gradient differs while a tensor holds other numbers, None where it does not or
+    backward raises. The tensor and its version are restored."""
     before, v = written.detach().clone(), evidence.worked.cotangents
     with version_preserved(written):
         try:
@@ -375,7 +378,7 @@ def _stale(
         finally:
             with suppress(RuntimeError):
                 written.detach().copy_(before)
-    # None: backward noticed
+    # seen is None: backward noticed the change, and raised
     return None if seen is None else other_gradient(evidence, seen)
 
 
@@ -383,7 +386,7 @@ def _stale(
 def gv219(evidence: Evidence) -> Findings:
     given = arguments(evidence.subject, evidence.base)
     for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
-        # Not an output that is an argument itself
+        # An output that is an argument itself is no alias
         known = is_view(y) or any(y is x for _, x in given)
         name = None if known else next((name for name, x in given if overlaps(y, x)), None)
         if name is not None:
@@ -422,17 +425,18 @@ def gv224(evidence: Evidence) -> Findings:
         )
 
 
-# ---- Which argument a gradient belongs to that a backward returned: of the checked function, where
-# it can be told
+# ---- Which argument a gradient that backward returned belongs to: one of the checked function,
+# where that is known
 def edges_by_place(raw: RawReturn) -> dict[int, Edge]:
-    """What the engine expects at each place of the returned gradients that needs one."""
+    """Return the edges for which the engine expects a gradient, by place among the returned
+    ones."""
     places = (place for place, needed in enumerate(raw.needs) if needed)
     return dict(zip(places, (edge for edge in raw.edges if edge is not None), strict=False))
 
 
 def input_at(evidence: Evidence, raw: RawReturn, place: int) -> str | None:
-    """The argument of the checked function at that place: by its position, or because it is the
-    very leaf. None: something inside the function."""
+    """Return the argument of the checked function that a returned gradient belongs to: by its
+    position, or by its leaf. None for a tensor inside the function."""
     positions = evidence.subject.positions
     if raw.cls is evidence.subject.target.subject and place < len(positions) == len(raw.needs):
         return positions[place][0].whole
@@ -461,11 +465,11 @@ def gv212(evidence: Evidence) -> Findings:
     refused = wrong_number(evidence.backward.error.message) if evidence.backward.error else None
     if refused is not None:
         yield counted(*refused)
-    # The others of a class would repeat the sentence
+    # One return per class: others of the same class would repeat the message
     for raw in {raw.cls: raw for raw in reversed(evidence.backward.raw)}.values():
         expected, got = len(raw.needs), len(raw.returned)
         own = evidence.subject.positions if raw.cls is evidence.subject.target.subject else ()
-        # In the place of a list it is GV217's
+        # A list returned for an argument that is a list is GV217's
         if got == 1 and isinstance(raw.returned[0], list) and not (own and own[0][0].of):
             yield Finding(
                 "GV212",
@@ -479,7 +483,7 @@ def gv212(evidence: Evidence) -> Findings:
             yield counted(raw.name, expected, got)
         for place, edge in edges_by_place(raw).items():
             gradient = raw.returned[place] if place < got else None
-            # Its input is nested too
+            # A jagged gradient of a nested input is right
             jagged = (
                 isinstance(gradient, Tensor) and is_jagged(gradient) and evidence.odd is not None
             )
@@ -508,7 +512,7 @@ def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Findings:
         return
     given, wanted = dtype_name(gradient), dtype_name(edge.dtype)
     shape, own = tuple(gradient.shape), tuple(edge.shape)
-    # As of a broadcast argument, which autograd sums down
+    # The shape of a broadcast argument's gradient, which autograd sums down
     sums = len(shape) >= len(own) and all(
         want in (1, have) for have, want in zip(shape[len(shape) - len(own) :], own, strict=True)
     )
@@ -542,9 +546,9 @@ def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Findings:
         )
 
 
-# ---- GV213 gradient-alias: backward returns memory that somebody else goes on using
+# ---- GV213 gradient-alias: backward returns memory that is still in use elsewhere
 def gv213(evidence: Evidence) -> Findings:
-    # What adds up in a buffer returns that
+    # A backward that accumulates in a buffer returns the buffer: GV207 reports it
     if (
         evidence.settings.looks_for("GV207")
         and evidence.repeats is not None
@@ -552,7 +556,7 @@ def gv213(evidence: Evidence) -> Findings:
     ):
         raise NotApplicable("backward of one graph gives another gradient each time")
     returns = [(raw, "") for raw in evidence.worked.raw]
-    # That backward raises for ones is another rule's
+    # A backward that raises for ones is another rule's
     for raw in tried(lambda: evidence.for_ones[0]) or ():
         returns.append((raw, " for a grad_output of ones"))
     reported = set[tuple[type | str, int]]()
@@ -594,8 +598,7 @@ def gv216(evidence: Evidence) -> Findings:
 # ---- GV217 integer-gradient: backward returns a gradient for an argument that has none
 def gv217(evidence: Evidence) -> Findings:
     cls, every = evidence.subject.target.subject, evidence.subject.arguments
-    # Those that have none by their nature: a floating tensor that does not require one may be given
-    # one
+    # Arguments that cannot have a gradient; a floating tensor that requires none may be given one
     without = [
         a
         for a in every
@@ -625,7 +628,7 @@ def gv217(evidence: Evidence) -> Findings:
                 f"autograd does not look into lists: give each tensor of {name} as an argument of "
                 f"its own, `apply(*{name}, …)`"
             )
-        # The engine refuses anything else
+        # The engine discards the gradient of an integer tensor, and refuses the others
         severity: Severity = "warning" if argument.is_tensor and not of else "error"
         yield Finding(
             "GV217",
@@ -667,7 +670,7 @@ def gv221(evidence: Evidence) -> Findings:
 
 
 # ---- GV229 inert-input: an input moves no output, and gets zeros as its gradient
-# Times the input: across every sign, threshold and bound of its own size
+# Factors of the input, which take it across signs, thresholds and bounds of its own size
 WIDE = (-1.0, 1e3, -1e3)
 
 
@@ -707,8 +710,8 @@ def gv229(evidence: Evidence) -> Findings:
 
 
 def _widened(points: Sequence[Sequence[Argument]]) -> list[Argument]:
-    """The first point with two elements along every axis that has one: a softmax over one element
-    is 1, whatever that is."""
+    """Return the first point with every axis of size 1 widened to 2: a softmax over one element is
+    1, whatever the element."""
 
     def doubled(x: Tensor, other: Tensor) -> Tensor:
         for axis in (axis for axis, size in enumerate(x.shape) if size == 1):
@@ -726,8 +729,8 @@ def _widened(points: Sequence[Sequence[Argument]]) -> list[Argument]:
 def _moves(
     evidence: Evidence, point: Sequence[Argument], place: int, points: Sequence[Sequence[Argument]]
 ) -> bool:
-    """Does an output differ when this argument alone is another one? A forward that refuses it says
-    that it reads it."""
+    """Return whether an output changes when only this argument changes. A forward that refuses the
+    changed argument reads it, too."""
 
     def outputs(value: Tensor) -> list[Tensor] | None:
         twin = evidence.subject.twin(

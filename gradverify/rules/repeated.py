@@ -1,5 +1,5 @@
-"""Calls that are made again: identical ones, those of one graph, those after a call elsewhere,
-those that accumulate."""
+"""Rules that repeat calls: identical ones, several of one graph, calls after one with other inputs,
+and calls that accumulate gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from gradverify.evidence import Evidence
 from gradverify.model.case import Settings
 from gradverify.model.result import Finding, Reproduced, Severity
 from gradverify.numerics.function.coordinates import UNITS, flat_real
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ALL_SUBSETS,
@@ -33,7 +32,8 @@ from gradverify.rules.differ import (
     other_gradient,
     subsets,
 )
-from gradverify.rules.shown import Findings, Told, apart, changed, element_name
+from gradverify.rules.engine import NotApplicable, refused
+from gradverify.rules.shown import Findings, RuleResults, apart, changed, element_name
 from gradverify.subject.another import leaf_elsewhere
 from gradverify.subject.differentiable import Gradients, Graph, Returned, copied
 from gradverify.subject.failure import UserCodeError, attempted, tried
@@ -43,7 +43,7 @@ from gradverify.torch_private import is_zerotensor
 
 # ---- Identical calls: what may differ, and how severe that is
 ATOMIC = 2.0**10  # roundings of a tensor's size: sums in another order
-ASKS = ("GV205", "GV206")
+NONDETERMINISM = ("GV205", "GV206")
 LEFT = (
     "that is what an iteration leaves that starts from other numbers, or rounds in another order: "
     "within `rtol`"
@@ -59,8 +59,8 @@ DRAWS = (
 
 
 def explained(evidence: Evidence, off: float, size: float, rounding: float) -> tuple[Severity, str]:
-    """How severe it is that two identical calls differ by `off` in a tensor of that size and
-    rounding, and a hint."""
+    """Return the severity of a difference `off` between two identical calls, for a tensor of this
+    size and rounding, and a hint."""
     if off <= ATOMIC * rounding:
         return "warning", ORDER_OF_SUMS
     if off <= evidence.rtol * size and off <= evidence.leftover * size:
@@ -69,26 +69,26 @@ def explained(evidence: Evidence, off: float, size: float, rounding: float) -> t
 
 
 def graded(findings: Iterable[Finding], settings: Settings) -> tuple[Finding, ...]:
-    """As severe as the spec wants them, when all is found: under `strict` every one is an error,
-    under `deterministic` what differs between calls."""
+    """Return all findings with the severity that the spec asks for: under `strict` all are errors,
+    under `deterministic` those of differences between identical calls."""
     return tuple(
         replace(finding, severity="error")
-        if settings.strict or (settings.deterministic and finding.code in ASKS)
+        if settings.strict or (settings.deterministic and finding.code in NONDETERMINISM)
         else finding
         for finding in findings
     )
 
 
 # ---- GV205 forward-deterministic: the forward gives other values when it is called again
-MORE = 3  # calls, to count the different results of a forward that has some
+MORE = 3  # further calls, to count the different results of a forward that has several
 ACCEPTS = {
     ORDER_OF_SUMS: ", `nondeterminism` accepts it",
     ANOTHER: "; `nondeterminism` accepts small differences",
 }
 
 
-def gv205(evidence: Evidence) -> Told:
-    """What differs by roundings is reported when all calls were made: a later one may differ by
+def gv205(evidence: Evidence) -> RuleResults:
+    """Differences of a few roundings are reported after all calls: a later one may differ by
     more."""
     before = torch.default_generator.get_state()
     counts = [Repeats(evidence.name_of(place)) for place in evidence.forward.checked]
@@ -142,10 +142,10 @@ def gv205(evidence: Evidence) -> Told:
                 yield found
                 return
             slight.append(found)
-    # What differs is called a few times more
-    for _ in range(MORE if any(each.told(1.0).distinct > 1 for each in counts) else 0):
+    # A forward that differs is called a few times more
+    for _ in range(MORE if any(each.summary(1.0).distinct > 1 for each in counts) else 0):
         count(evidence.function.here())
-    results = [each.told(evidence.precision) for each in counts]
+    results = [each.summary(evidence.precision) for each in counts]
     evidence.reproduced += results
     yield from slight[:1]
     if in_words(results):
@@ -153,8 +153,9 @@ def gv205(evidence: Evidence) -> Told:
 
 
 def _forwards(evidence: Evidence) -> Iterator[Sequence[Tensor]]:
-    """Those of the first call of all, where they are others; two further ones, the second with
-    generators that start elsewhere, unless that alone makes the difference."""
+    """Yield the outputs of further calls: of the first call of the process, where that was another
+    one, and of two more. In the second of these the generators start with another seed, unless the
+    function draws random numbers."""
     if evidence.poisoned.earliest is not None:
         yield evidence.poisoned.earliest
     yield evidence.function.here()
@@ -167,17 +168,17 @@ def _forwards(evidence: Evidence) -> Iterator[Sequence[Tensor]]:
 
 
 def _off(a: Tensor, b: Tensor) -> Tensor:
-    """|difference|, 0 where both are the same infinity or NaN."""
+    """Return |a − b|, 0 where both are NaN or the same infinity."""
     equal = (a == b) | (a.isnan() & b.isnan())
     return torch.where(equal, torch.zeros_like(a), (a - b).abs().nan_to_num(nan=torch.inf))
 
 
 # ---- GV206 backward-deterministic: backward gives other gradients when it is called again
-CALLS, FEW = 20, 4  # compared calls; where each needs a forward of its own
-LEFT_OF_60 = 32  # backward calls, for an input and an output of which other rules take 28
+CALLS, FEW = 20, 4  # compared calls; fewer where each needs a forward of its own
+LEFT_OF_60 = 32  # of 60 backward calls; other rules take 28 for one input and one output
 # Calls of a backward that draws: a mask that drops 5 % of three elements is missed once in 10,000
 SEEDS = 60
-ASKED = 2  # calls of one graph that show whether it may be asked again
+REUSES = 2  # calls of one graph that show whether it can be used again
 ULPS = 4
 DRAWN = (
     "backward must be the derivative of the forward that ran: what that drew must be saved, and "
@@ -186,8 +187,8 @@ DRAWN = (
 
 
 class Odd(NamedTuple):
-    """An input's gradients that differ from those of the second call: `calls`, and the worst
-    difference."""
+    """The calls in which an input's gradient differs from that of the second call, with the worst
+    difference: the numbers `here` and `there` at `where`, `off` apart."""
 
     place: int
     calls: tuple[int, ...]
@@ -213,7 +214,7 @@ class Odd(NamedTuple):
         )
 
 
-def gv206(evidence: Evidence) -> Told:
+def gv206(evidence: Evidence) -> RuleResults:
     before = evidence.poisoned.repeats
     inputs, outputs = len(evidence.inputs), len(evidence.forward.checked)
     calls = (
@@ -248,7 +249,7 @@ def gv206(evidence: Evidence) -> Told:
         and drawn != ended
         and (evidence.function.reusable or not evidence.draws)
     ):
-        evidence.function.here()  # a forward that draws is not to be made with another seed
+        evidence.function.here()  # a forward that draws is not run with another seed
         others = (
             evidence.subject.seeded_elsewhere(
                 lambda: evidence.function.vjp(evidence.cotangents("base")), number
@@ -276,17 +277,17 @@ def gv206(evidence: Evidence) -> Told:
 
 
 def _backwards(evidence: Evidence, numbers: Sequence[int]) -> Iterator[Gradients]:
-    """The base call's backward again, on another graph as long as one is allowed; among them the
-    repeats that GV207 and GV227 ask for as well.
+    """Yield the gradients of repeated backwards for the base cotangents, on another graph than the
+    base one; among them the repeats that GV207 and GV227 use as well.
 
-    These come when that graph was asked twice: of the base graph, whose saved tensors are watched,
-    torch would not see that they were written to.
+    These come after two backwards of that graph: on the base graph, whose saved tensors are
+    watched, torch would not notice that a saved tensor was written to.
     """
-    for _ in numbers[:ASKED]:
+    for _ in numbers[:REUSES]:
         yield evidence.function.vjp(evidence.cotangents("base"))
-    again = (evidence.repeats or ())[: len(numbers) - ASKED] if len(numbers) > ASKED else ()
+    again = (evidence.repeats or ())[: len(numbers) - REUSES] if len(numbers) > REUSES else ()
     yield from (returned.values for returned in again)
-    for number in numbers[ASKED + len(again) :]:
+    for number in numbers[REUSES + len(again) :]:
         if number > FEW and not evidence.function.reusable:
             return
         yield evidence.function.vjp(evidence.cotangents("base"))
@@ -295,9 +296,9 @@ def _backwards(evidence: Evidence, numbers: Sequence[int]) -> Iterator[Gradients
 def _compared(
     evidence: Evidence, repeats: Iterator[Gradients], before: Sequence[Gradients] = ()
 ) -> tuple[list[Odd], int, list[Reproduced]]:
-    """The base call and its repeats, all against the second: the inputs whose gradients differ, the
-    number of calls, and the different results of each input. `before`: the first call of all, and
-    what else was called before the base call."""
+    """Compare the base call and its repeats with the second call: return the inputs whose gradients
+    differ, the number of calls, and the different results of each input. `before`: the gradients of
+    the first call of the process, and of others before the base call."""
     calls = chain([*before[:1], evidence.worked.gradients, *before[1:]], repeats)
     first, given = next(calls), copied(next(calls))
     inputs = evidence.inputs
@@ -339,7 +340,7 @@ def _compared(
     return (
         list(found.values()),
         max(number, 2),
-        [count.told(unit) for count, unit in zip(counts, units, strict=True)],
+        [count.summary(unit) for count, unit in zip(counts, units, strict=True)],
     )
 
 
@@ -365,7 +366,7 @@ def gv207(evidence: Evidence) -> Findings:
 
 
 def _seen(evidence: Evidence) -> Findings:
-    """What each step of the sequence shows."""
+    """Yield the findings of each step of the sequence."""
     for again in evidence.repeats or ():
         yield from _other(
             other_gradient(evidence, again.values),
@@ -389,7 +390,7 @@ def _seen(evidence: Evidence) -> Findings:
         watched.extend(_handed_out(evidence, Returned.now(gradients)))
         return True
 
-    # A function that is not defined there says so, and is left alone
+    # A function that is not defined there raises, which is no finding
     defined = tried(works)
     with refused(
         "GV207",
@@ -402,14 +403,14 @@ def _seen(evidence: Evidence) -> Findings:
         changed_it,
         "a forward and backward with other inputs changes the gradient of an earlier call",
     )
-    # Do they lie in memory as those of the base call do, and is it still theirs? A function that
-    # writes into its inputs gets clones
+    # Only where the leaves are laid out in memory as those of the base call, and still own their
+    # memory; a function that writes into its inputs gets clones
     alike = all(
         leaf.stride() == own.stride()
         for leaf, own in zip(leaves, evidence.forward.leaves, strict=True)
     )
     if defined and alike and not evidence.subject.writes and not evidence.forward.freed:
-        # It is written with them by right
+        # What shares memory with the leaves changes rightly when these are updated
         watched = [each for each in watched if not any(overlaps(each[1], leaf) for leaf in leaves)]
         yield from tried(list, _updated(evidence, leaves)) or ()
     for found in _other(
@@ -428,7 +429,7 @@ def _seen(evidence: Evidence) -> Findings:
 
 
 Watched = tuple[str, Tensor, Tensor]
-"""A name, what was handed out under it, and a copy of what that held then."""
+"""A name, the tensor that was returned, and a copy of its numbers at that time."""
 
 
 def _outputs(evidence: Evidence, graph: Graph) -> list[Watched]:
@@ -462,7 +463,8 @@ def _other(difference: Difference | None, what: str, hint: str = OF_ONE_CALL) ->
 
 
 def _other_values(evidence: Evidence, graph: Graph) -> Difference | None:
-    """Where a forward with the numbers of the base call has other outputs."""
+    """Return where the outputs of a graph with the base call's inputs differ from those of the base
+    call; None where they do not."""
     ys = evidence.function.of(graph)
     if any(y.shape != usual.shape for y, usual in zip(ys, evidence.outputs, strict=True)):
         return None
@@ -470,9 +472,9 @@ def _other_values(evidence: Evidence, graph: Graph) -> Difference | None:
 
 
 def _updated(evidence: Evidence, leaves: Sequence[Tensor]) -> Findings:
-    """A call with tensors that held other numbers in an earlier call, and hold now those of the
-    base call; a forward that refuses them raises. It is the update, if new tensors do not show the
-    same."""
+    """Call the function with tensors that held other numbers in an earlier call, and now hold those
+    of the base call. The update is at fault, if new tensors with these numbers do not show the
+    same. Raises UserCodeError where forward refuses them."""
     with torch.no_grad():
         for leaf, x in zip(leaves, evidence.subject.inputs, strict=True):
             leaf.copy_(x)
@@ -516,8 +518,9 @@ def _updated(evidence: Evidence, leaves: Sequence[Tensor]) -> Findings:
 def _called(
     evidence: Evidence, leaves: Sequence[Tensor]
 ) -> tuple[Graph, Difference | UserCodeError | None]:
-    """A forward and a backward with the numbers of the base call: where they differ from it, or
-    what backward raises. Raises UserCodeError."""
+    """Run a forward and a backward with the numbers of the base call, and return the graph, with
+    the difference from the base call, or the error of backward. Raises UserCodeError where forward
+    raises."""
     graph = evidence.function.graph(leaves)
     return graph, attempted(
         lambda: (
@@ -549,7 +552,7 @@ def gv220(evidence: Evidence) -> Findings:
         seen: Accumulated = accumulated(
             evidence.subject, evidence.function, evidence.later, evidence.reusable
         )
-    if "for_ones" in vars(evidence):  # asked for by GV213, of the base graph
+    if "for_ones" in vars(evidence):  # measured by GV213, on the base graph
         ones = [torch.ones_like(y) for y in evidence.outputs]
         yield from on_another_graph(
             evidence, evidence.for_ones[1], seen.first, ones, "made after a call elsewhere"

@@ -1,4 +1,5 @@
-"""The gradient at another point of the same kind (GV113), and with repeated indices (GV223)."""
+"""Rules that compare the gradient at another point of the same kind (GV113), and with repeated
+indices (GV223)."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from gradverify.numerics.pairs.pair import (
 )
 from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.finite_difference import Constraints, Jacobian, WithBackward, jacobian
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_culprit
 from gradverify.rules.differ import Variant
-from gradverify.rules.shown import Told, comparison, differs, element_name
+from gradverify.rules.engine import NotApplicable, refused
+from gradverify.rules.shown import RuleResults, comparison, differs, element_name
 from gradverify.subject.another import (
     BOLD,
     MILD,
@@ -37,13 +38,13 @@ from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument, Subject
 
 # ---- GV113 second-point: at another point of the same kind the gradient is wrong
-COARSE = 1e-5  # rtol
+COARSE = 1e-5  # `rtol` above which numbers are compared by element too
 DECIDED = (Screen.AGREES, Screen.DIFFERS)
 
 
 class Look(NamedTuple):
-    """The result of one random direction at another point. `numbers`: plain numbers that were
-    changed too, in words."""
+    """The result of one random direction at another point. `numbers`: description of each plain
+    number that was changed too, by name."""
 
     twin: Subject
     function: WithBackward
@@ -60,7 +61,7 @@ class Look(NamedTuple):
         )
 
 
-def gv113(evidence: Evidence) -> Told:
+def gv113(evidence: Evidence) -> RuleResults:
     if evidence.subject.restless:
         raise NotApplicable(
             "the module's buffers, which forward updates and reads, do not come to rest"
@@ -99,7 +100,8 @@ def gv113(evidence: Evidence) -> Told:
 def look_at(
     evidence: Evidence, twin: Subject, numbers: Mapping[str, str] = MappingProxyType({})
 ) -> Look:
-    """Raises UserCodeError."""
+    """Compare the gradient with finite differences along one random direction at another point.
+    Raises UserCodeError."""
     given = twin.differentiable
     constraints = Constraints(
         tuple(x.domain for x in given),
@@ -123,8 +125,8 @@ def look_at(
 def _varied(
     evidence: Evidence, arguments: Sequence[Argument], size: float = BOLD, only: str | None = None
 ) -> Look | None:
-    """Look with other plain numbers; None where there are none, where the function refuses them, or
-    where nothing can be said."""
+    """Compare along one direction with other plain numbers; None where there are none, where the
+    function refuses them, or where the result is not decided."""
     if evidence.surrogate is not None:
         return None
     varied = with_other_numbers(evidence.subject, arguments, size, _real(evidence, arguments), only)
@@ -135,7 +137,7 @@ def _varied(
 
 
 def _real(evidence: Evidence, arguments: Sequence[Argument]) -> frozenset[str]:
-    """The whole numbers in whose place forward takes a real one, and gives outputs of the same
+    """Return the whole numbers that forward also takes as real numbers, with outputs of the same
     shapes."""
     here = [y.shape for y in evidence.outputs]
 
@@ -151,11 +153,14 @@ def _real(evidence: Evidence, arguments: Sequence[Argument]) -> frozenset[str]:
     return frozenset(name for name in names if tried(takes, name))
 
 
-def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look) -> Told:
-    """Right with the numbers of the check, wrong with others: which one is it? A number of a
-    formula must be wrong nearby too: a solver does not converge with any step. By one direction;
-    where the tolerance is that of float32, by element too: there a few percent hide in the sum of
-    all."""
+def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look) -> RuleResults:
+    """Find which plain number makes the gradient wrong, if the gradient is right with the numbers
+    of the check and wrong with others.
+
+    A number in a formula must be wrong nearby, too; a solver, however, does not converge with every
+    step size. The gradients are compared along one direction; near the number, where the tolerance
+    is that of float32, by element too: a few percent of one element are lost in the sum.
+    """
     coarse = evidence.rtol > COARSE
 
     def differs(look: Look, by_element: bool) -> bool:
@@ -184,7 +189,7 @@ def _jacobian_at(evidence: Evidence, look: Look) -> Jacobian:
     return evidence.converged(found, look.twin, look.constraints)
 
 
-def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Told:
+def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> RuleResults:
     found = False
     for argument, place, y, pair in wrong_pairs(evidence, look):
         found, against = True, f"{evidence.difference} {look.where}"
@@ -200,8 +205,8 @@ def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") ->
 
 
 def wrong_pairs(evidence: Evidence, look: Look) -> Iterator[tuple[Argument, int, Tensor, Pair]]:
-    """The pairs that are wrong there and not at the point of the check: with the input, and with
-    the output's place and value."""
+    """Yield the pairs that are wrong at the other point and not at the point of the check, with
+    the input, and with the output's place and value."""
     outputs = look.function.values(look.twin.leaves())
     for (index, output), pair in _jacobian_at(evidence, look).pairs.items():
         if pair.count(Outcome.MISMATCH) and not evidence.jacobian.pairs[index, output].count(
@@ -220,12 +225,12 @@ ADD_UP = (
     "look at what backward does with an index that repeats: an assignment keeps one of them, "
     "index_add and scatter_add add them up"
 )
-STEP = 1e-3  # of an element's size: does it move the forward?
+STEP = 1e-3  # of an element's size, to see whether it moves the forward
 
 
-def gv223(evidence: Evidence) -> Told:
-    """All repeated at once, or where forward refuses that, the first alone that it takes.
-    Permutations never repeat."""
+def gv223(evidence: Evidence) -> RuleResults:
+    """Repeat the indices of all inputs at once, or, where forward refuses that, of the first input
+    for which it does not. Permutations are left out."""
     indices = [a for a in evidence.subject.arguments if _is_index(a)]
     chosen = [a for a in indices if not _is_permutation(a.value)]
     if not chosen:
@@ -261,9 +266,9 @@ def gv223(evidence: Evidence) -> Told:
     raise NotApplicable(refusal)
 
 
-def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Told:
-    """The finding, if there is one. Raises UserCodeError where forward or backward refuses,
-    NotApplicable where nothing can be said."""
+def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> RuleResults:
+    """Yield the findings at these arguments. Raises UserCodeError where forward or backward raises,
+    NotApplicable where the comparison is not decided."""
     look = look_at(evidence, evidence.subject.twin(arguments))
     if look.seen not in DECIDED:
         raise NotApplicable(f"with repeated indices {look.seen.value}")
@@ -293,8 +298,8 @@ def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Told:
 
 
 def _is_permutation(value: Tensor) -> bool:
-    """0 … n − 1, each once, along the last dimension."""
-    rows = value.reshape(-1, value.shape[-1]).long()  # torch does not sort unsigned ones
+    """Return whether each row along the last dimension holds 0 … n − 1 once each."""
+    rows = value.reshape(-1, value.shape[-1]).long()  # torch does not sort unsigned integers
     return bool((rows.sort(-1).values == torch.arange(value.shape[-1], device=value.device)).all())
 
 
@@ -306,8 +311,8 @@ def _is_index(argument: Argument) -> bool:
 
 
 def _repeated(argument: Argument) -> Argument:
-    """Every second entry is the first one; of what is in order, the one before it, and the last
-    stays: offsets end there."""
+    """Return an index with every second entry replaced by the first. In an ordered one it is
+    replaced by the entry before it, and the last entry, at which offsets end, is kept."""
     flat = argument.value.clone().reshape(-1)
     if _in_order(argument.value):
         flat[1:-1:2] = flat[:-2:2].clone()
@@ -321,7 +326,8 @@ def _in_order(value: Tensor) -> bool:
 
 
 def _of_backward_only(evidence: Evidence) -> str | None:
-    """An integer input that backward follows and forward does not."""
+    """Return the name of an integer input whose repetition changes backward but not forward; None
+    where there is none."""
     here, v = evidence.measured, evidence.cotangents("base")
     for index in filter(_is_index, evidence.subject.arguments):
         twin = evidence.subject.twin(
@@ -342,7 +348,7 @@ def _of_backward_only(evidence: Evidence) -> str | None:
 def _moves(
     function: WithBackward, here: Sequence[Tensor], index: int, element: ElementRecord
 ) -> bool:
-    """Return whether any output moves with this one element of an input."""
+    """Return whether any output changes when this one element of an input does."""
     inputs = [x.detach().clone() for x in function.inputs]
     moved = inputs[index].contiguous()  # places count in this order, whatever the layout
     flat = (torch.view_as_real(moved) if moved.is_complex() else moved).view(-1)

@@ -1,4 +1,4 @@
-"""Tallies as comparisons and findings: elements by name and index, sentences with numbers."""
+"""Convert tallies to comparisons and findings: names of elements, and sentences with numbers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gradverify.report.numbers import pair as in_digits
 from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
 
-# ---- What a rule is: a function `gvNNN(evidence)` that yields what is wrong (Finding), what was
-# compared (Comparison), and, as text, what `-v` is to say of a rule that ran. What has to hold
-# before it is asked is declared in the catalogue (`needs`)
+# ---- A rule is a function `gvNNN(evidence)`. Its preconditions are declared in the catalogue
+# (`needs`)
 Findings = Iterator[Finding]
-Told = Iterator[Finding | Comparison | str]
-"""What a rule yields."""
+RuleResults = Iterator[Finding | Comparison | str]
+"""What a rule yields: mistakes (Finding), what was compared (Comparison), and notes (text) that
+`-v` prints for a rule that ran."""
 
 
 DIGITS = (6, 9, 12, 17)
@@ -33,9 +33,9 @@ _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
 def comparison(
     rule: str, argument: Argument, output: int | None, value: Tensor | None, pair: Pair
 ) -> Comparison:
-    """One pair as the report has it, with the elements that are not right, or the one nearest to
-    its tolerance. `value` is the output tensor, None where the comparison is over all outputs
-    together."""
+    """Return the report's entry for one pair: with its worst elements that are not right, or else
+    the element nearest to its tolerance. `value` is the output tensor, None where the comparison is
+    over all outputs together."""
     bad = [element for element in pair.worst if element.outcome not in (Seen.PASS, Seen.KINK)]
     ratios = pair.ratios
     return Comparison(
@@ -82,8 +82,8 @@ def _entry(element: ElementRecord, x: Tensor, y: Tensor | None) -> Entry:
 
 
 class Result(NamedTuple):
-    """A checked output (`output`: its place among all) or the gradient of an input (`input`: its
-    name), by a tensor of its shape."""
+    """A checked output (`output`: its place among all outputs) or the gradient of an input
+    (`input`: its name), with a tensor of its shape."""
 
     input: str | None
     output: int | None
@@ -92,7 +92,7 @@ class Result(NamedTuple):
 
 
 def results(evidence: Evidence) -> list[Result]:
-    """The checked outputs, then the gradients."""
+    """Return the checked outputs, then the gradients of the inputs."""
     outputs = zip(evidence.forward.checked, evidence.outputs, strict=True)
     return [
         *(Result(None, place, evidence.name_of(place), y) for place, y in outputs),
@@ -101,12 +101,13 @@ def results(evidence: Evidence) -> list[Result]:
 
 
 def element_name(name: str, x: Tensor, coordinate: int) -> str:
-    """`w[3,1]`, `z[2].imag`: one real coordinate of a tensor."""
+    """Return the name of one real coordinate of a tensor: `w[3,1]`, `z[2].imag`."""
     return element(name, *place(x.shape, x.is_complex(), coordinate))
 
 
 def coordinate_name(names: Sequence[str], tensors: Sequence[Tensor], coordinate: int) -> str:
-    """`w[3,1]`: one real coordinate of several tensors, numbered through."""
+    """Return the name (`w[3,1]`) of one real coordinate of several tensors that are numbered
+    consecutively."""
     for name, tensor in zip(names, tensors, strict=True):
         size = tensor.numel() * (2 if tensor.is_complex() else 1)
         if coordinate < size:
@@ -116,28 +117,29 @@ def coordinate_name(names: Sequence[str], tensors: Sequence[Tensor], coordinate:
 
 
 def apart(mine: float, theirs: float) -> tuple[str, str]:
-    """Two numbers with as many digits as show the difference, six at least; no sign on a zero."""
+    """Format two numbers with enough digits to show their difference, at least six; a zero has no
+    sign."""
     return in_digits(mine, theirs, DIGITS)
 
 
 def named(
     evidence: Evidence, pairs: Mapping[tuple[int, int], Pair]
 ) -> Iterator[tuple[Argument, int, Tensor, Pair]]:
-    """Each pair with its input, and with the place and the value of its output."""
+    """Yield each pair with its input, and with the place and the value of its output."""
     for (index, output), pair in pairs.items():
         place = evidence.forward.checked[output]
         yield evidence.inputs[index], place, evidence.outputs[output], pair
 
 
 def place_name(evidence: Evidence, pair: Pair, element: ElementRecord) -> str:
-    """`y0[2] / w[3,1]`: an element of the pair."""
+    """Return the name of an element of a pair: `y0[2] / w[3,1]`."""
     argument, place, y, _ = next(named(evidence, {(pair.input, pair.output): pair}))
     x = element_name(argument.name, argument.value, element.input_index)
     return f"{element_name(evidence.name_of(place), y, element.output_index)} / {x}"
 
 
 def unfinished(evidence: Evidence, own: Iterable[Pair]) -> Iterator[str]:
-    """What the budget ended before, of these pairs: a note each."""
+    """Yield a note for each part of these pairs that was left out because the budget was spent."""
     elements = sum(count for pair in own for limit, count in pair.limits if limit is Limit.BUDGET)
     if elements:
         yield f"{elements:,} elements {LEFT_OUT}{evidence.spending.ended}"
@@ -159,7 +161,8 @@ def differs(
     hint: str | None = None,
     theirs: str = "numeric",
 ) -> Finding:
-    """ "{57 of 96} elements of d y0 / d weight differ from {the finite difference}: worst at …"."""
+    """Return the finding "{57 of 96} elements of d y0 / d weight differ from {the finite
+    difference}; worst at …"."""
     worst, what = pair.worst[0], f"the gradient of {argument.name}"
     where = element_name(argument.name, argument.value, worst.input_index)
     if y is not None and output is not None:
@@ -185,8 +188,8 @@ def differs(
 
 
 def changed(name: str, tensor: Tensor, change: Change | None) -> str:
-    """ ": x[0,1] was 2 before, 1 after": the first changed element of a tensor; nothing where it is
-    complex."""
+    """Describe the first changed element of a tensor (": x[0,1] was 2 before, 1 after"); return ""
+    where `change` is None."""
     if change is None:
         return ""
     coordinate, before, after = change

@@ -1,5 +1,5 @@
-"""What a check could not judge: a forward that is not finite, elements that stay open, nothing to
-compare, inputs at which nothing could fail."""
+"""Rules for what a check could not judge: a forward that is not finite, undecided elements, nothing
+to compare, and inputs at which nothing could fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradverify.numerics.pairs.pair import (
 )
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.legs import LEFT_OPEN
-from gradverify.rules.catalogue import asked
+from gradverify.rules.catalogue import runnable
 from gradverify.rules.shown import (
     Findings,
     element_name,
@@ -31,14 +31,14 @@ from gradverify.subject.forms import dtype_name, out_of_reach
 from gradverify.subject.wide import sixteen_inside
 
 # ---- GV006 non-finite: the forward is NaN or infinite at the point of the check
-STEP = 1e-3  # of each element: an infinity that such a step does not change is a mask
+STEP = 1e-3  # of each element's size: an infinity that such a step does not change is a mask
 
 
 def gv006(evidence: Evidence) -> Findings:
     moved = None
     for place, output in zip(evidence.forward.checked, evidence.outputs, strict=True):
         values = flat_real(output)
-        # By torch: its gelu is five times as fast after its first abs (measured)
+        # With torch, not NumPy: the first call of abs makes its gelu five times as fast (measured)
         if values.isfinite().all():
             continue
         bad = values.isnan()
@@ -74,7 +74,9 @@ def gv006(evidence: Evidence) -> Findings:
 CODE = "GV007"
 SHARE = 1e-4  # of the elements may stay undecided in a check that passes
 INDICES = "whole numbers that are indices or counts need `dtype: int64`"
-SEEMS = 0.5  # of the larger of both: what rounding leaves open is seldom off by so much
+# Error, as a share of the larger of both numbers, from which an undecided element seems wrong:
+# elements that rounding leaves undecided are seldom off by so much
+SEEMS = 0.5
 STEPS = frozenset(
     {
         Limit.NOISE,
@@ -87,7 +89,7 @@ STEPS = frozenset(
         Limit.ROUNDED,
     }
 )
-"""What the steps of a narrow type look like."""
+"""Limits that the coarse steps of a narrow dtype can cause."""
 
 ALONE = (
     "it runs in float32 alone, whose rounding is in the way: name a `reference` in torch "
@@ -100,7 +102,7 @@ INSIDE = (
 
 
 def not_finished(rule: str, why: object) -> Finding:
-    """Of a comparison of gradients that ended early: nothing is known of the rest."""
+    """Return the finding for a comparison of gradients that ended early."""
     return Finding(
         CODE,
         f"{rule} was not finished: {why}",
@@ -112,21 +114,21 @@ def gv007(evidence: Evidence) -> Findings:
     pairs = evidence.jacobian.pairs
     total = sum(pair.compared for pair in pairs.values())
     undecided = sum(pair.count(*LEFT_OPEN) for pair in pairs.values())
-    # A single line may be all that was compared
+    # One undecided element is forgiven, but not one line: it may be all that was compared
     least = 0.0 if any(pair.lines for pair in pairs.values()) else 1.0
     few = undecided <= max(least, SHARE * total) and undecided < total
     if not undecided or (few and not any(map(_seems_wrong, pairs.values()))):
         return
     worst = max(pairs.values(), key=lambda pair: pair.count(*LEFT_OPEN))
     argument, steps = evidence.inputs[worst.input], any(limit in STEPS for limit, _ in worst.limits)
-    # Rounding to a narrow type inside may hide the derivative; a 16-bit check removes it
-    asks = (
+    # Rounding to a narrow dtype inside may hide the derivative, which a check in that dtype removes
+    may_cast = (
         steps
         and evidence.subject.narrow is None
         and evidence.surrogate is None
         and evidence.settings.eps == "auto"
     )
-    narrow = sixteen_inside(evidence.subject) if asks else ""
+    narrow = sixteen_inside(evidence.subject) if may_cast else ""
     limit = worst.limits[0][0] if worst.limits else Limit.NOISE
     hint = limit.advice
     if (
@@ -166,11 +168,11 @@ def gv007(evidence: Evidence) -> Findings:
 
 
 def _seems_wrong(pair: Pair) -> bool:
-    """Is an open element off by half and more, and by more than the bar of the finite difference
-    that it is held against?
+    """Return whether an undecided element is off by more than half of its size, bar subtracted.
 
-    At a jump, and on treads too flat for the gradient, that bar bounds no derivative: the imaginary
-    part of a complex logarithm, at its branch cut.
+    Elements at a jump, or on a staircase whose treads are flatter than the gradient, do not count:
+    there the bar does not bound a derivative (the imaginary part of a complex logarithm at its
+    branch cut).
     """
     measured = (
         each
@@ -210,7 +212,7 @@ def _why(evidence: Evidence, pair: Pair) -> str:
 
 # ---- GV008 nothing-checked: there is nothing to compare
 PLAIN = "a list of numbers is no tensor: say `{values: …}` or `{shape: …}`"
-# Of what a rule looks for causes in, if it compares gradients
+# The values of `causes` of the rules that compare gradients
 COMPARE = ("finite differences", "reference", "given numbers")
 
 
@@ -238,11 +240,11 @@ def gv008(evidence: Evidence) -> Findings:
 def uncompared(
     evidence: Evidence, runs: Mapping[str, RuleRun], comparisons: Iterable[Comparison]
 ) -> Finding | None:
-    """Of a check under all rules that found no error: that it did not compare what it was asked to
-    compare."""
+    """Return the finding that a check without errors did not compare what its settings select;
+    None where it did."""
     if all(run.status == "ignored" for code, run in runs.items() if not code.startswith("GV0")):
         return Finding("GV008", "every rule that looks at a gradient is ignored")
-    settings, book = evidence.settings, {info.code: info for info in asked()}
+    settings, book = evidence.settings, {info.code: info for info in runnable()}
     compare = [code for code, info in book.items() if info.causes in COMPARE]
     if not any(not settings.select or code.startswith(settings.select) for code in compare):
         return None
@@ -271,8 +273,8 @@ def uncompared(
 
 
 def _may_be_empty(case: Case) -> bool:
-    """Does a zero size come from the spec, or from whoever handed the tensors over, and not from a
-    function or a file that the spec names?"""
+    """Return whether a zero size comes from the spec, or from the caller who passed the tensors,
+    and not from a function or file that the spec names."""
     recipes = [recipe for argument in (*case.inputs, *case.keywords) for recipe in argument.recipes]
     made = case.inputs_from is not None or any(recipe.draw == "file" for recipe in recipes)
     return not made or any(
@@ -281,7 +283,7 @@ def _may_be_empty(case: Case) -> bool:
 
 
 def _graphless(outputs: Sequence[Any]) -> str:
-    """Why no output can be differentiated: there is no tensor, none of floating numbers, or none
+    """Describe why no output can be differentiated: there is no tensor, no floating one, or none
     with a graph."""
     tensors = [(place, y) for place, y in enumerate(outputs) if isinstance(y, Tensor)]
     if not tensors:

@@ -1,5 +1,5 @@
-"""What came of comparing gradients and values, element by element, with the finite differences of
-forward, or with what the spec names in their place (a reference, given numbers)."""
+"""Rules that compare gradients and values element by element with finite differences of forward, or
+with what the spec names instead (a reference, given numbers)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gradverify.numerics.pairs.pair import (
 from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled
-from gradverify.rules.asking import NotApplicable
 from gradverify.rules.at_line import at_forward
+from gradverify.rules.engine import NotApplicable
 from gradverify.rules.shown import (
     Findings,
-    Told,
+    RuleResults,
     apart,
     comparison,
     differs,
@@ -42,8 +42,8 @@ from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 from gradverify.subject.subject import Argument
 from gradverify.subject.target import Target
 
-# ---- Is a gradient that differs from the forward's own slope likely to be meant? Then the hint
-# names the key that says so
+# ---- Gradients that probably differ from the forward's own slope on purpose: the hint names the
+# key of the spec that declares this
 FLAT = (
     "the forward does not move here, so its slope is zero: if this gradient is meant (a "
     "straight-through estimator, a spike), "
@@ -58,7 +58,8 @@ DETACHED = (
 
 
 def _meant(evidence: Evidence, pair: Pair) -> str | None:
-    """A hint, or None."""
+    """Return a hint where the difference is probably meant, or comes from the surrogate; else
+    None."""
     if evidence.surrogate is not None:
         detaches = tried(evidence.surrogate.differentiates_to, evidence.cotangents("base"))
         return (DETACHED if detaches else EITHER).format(name=evidence.surrogate.name)
@@ -69,15 +70,15 @@ def _meant(evidence: Evidence, pair: Pair) -> str | None:
 
 
 # ---- GV101 jacobian: backward differs from the finite difference
-def gv101(evidence: Evidence) -> Told:
+def gv101(evidence: Evidence) -> RuleResults:
     if all(argument.parameter for argument in evidence.inputs):
         raise NotApplicable("all differentiable inputs are parameters (GV111)")
     yield from _compared(evidence, "GV101", {})
 
 
-def _compared(evidence: Evidence, code: str, hooks: Mapping[str, Hooks]) -> Told:
-    """Every pair of a parameter (GV111), or of another input. The hooks of a parameter take part in
-    its gradient, and are named."""
+def _compared(evidence: Evidence, code: str, hooks: Mapping[str, Hooks]) -> RuleResults:
+    """Compare every pair of a parameter (GV111), or of another input (GV101). The hooks of a
+    parameter change its gradient, and are named in the finding."""
     own = {
         key: pair
         for key, pair in evidence.jacobian.pairs.items()
@@ -109,7 +110,7 @@ def _compared(evidence: Evidence, code: str, hooks: Mapping[str, Hooks]) -> Told
 
 
 # ---- GV102 missing-gradient: no gradient where the function has one
-UNREGISTERED = "WarnNotImplemented"  # torch's node behind an operator that has kernels only
+UNREGISTERED = "WarnNotImplemented"  # torch's node for an operator that has only kernels
 
 
 def gv102(evidence: Evidence) -> Findings:
@@ -156,7 +157,7 @@ def _hint(evidence: Evidence, argument: Argument) -> str:
     return f"say `requires_grad: false` if {argument.name} is meant to have no gradient"
 
 
-# ---- GV103 non-finite-gradient: backward gives NaN or inf where the function has a derivative
+# ---- GV103 non-finite-gradient: backward returns NaN or inf where the function has a derivative
 def gv103(evidence: Evidence) -> Findings:
     for argument, place, y, pair in named(evidence, evidence.jacobian.pairs):
         bad = (
@@ -178,9 +179,9 @@ def gv103(evidence: Evidence) -> Findings:
             )
 
 
-# ---- GV104 not-a-subgradient: at a kink, backward gives no slope between the left and the right
+# ---- GV104 not-a-subgradient: at a kink, backward's slope is not between the left and the right
 # one
-SHOWN = 3  # of the elements of a sum
+SHOWN = 3  # elements of a sum that are listed
 BETWEEN = "at a kink backward may return the slope of either side, or a number between them"
 SHARED = "give the gradient to one of the inputs that share the kink, or share it out among them"
 
@@ -195,14 +196,14 @@ def gv104(evidence: Evidence) -> Findings:
         if not bad:
             continue
         together = bad[0].limit is Limit.KINK_SUM
-        # No −0
+        # + 0.0: no −0
         low, high = (f"{slope + 0.0:.6g}" for slope in sorted((bad[0].left, bad[0].right)))
         message = (
             f"at the kink {place_name(evidence, pair, bad[0])} backward gives "
             f"{bad[0].analytic:.6g}, which is no slope "
             f"between {low} and {high}, the ones from left and right"
         )
-        if together:  # each gradient is a slope at its kink, their sum is none
+        if together:  # each gradient is a slope at its own kink, but their sum is not
             own = [
                 each
                 for each in bad
@@ -227,7 +228,7 @@ def gv104(evidence: Evidence) -> Findings:
 
 
 # ---- GV111 parameters: the gradient of a module's parameter differs from the finite difference
-def gv111(evidence: Evidence) -> Told:
+def gv111(evidence: Evidence) -> RuleResults:
     if not any(argument.parameter for argument in evidence.inputs):
         raise NotApplicable("the function has no parameters")
     module = evidence.subject.target.subject
@@ -241,7 +242,7 @@ def gv111(evidence: Evidence) -> Told:
 
 # ---- GV114 small-deviation: everything is within the tolerance, but off by far more than the error
 # bars
-ROWS = 8  # of a pair whose rounding is asked for
+ROWS = 8  # of a pair, whose rounding is measured
 HINT = (
     "look for a rounded constant, an approximation, an eps or fewer bits that forward and backward "
     "do not share"
@@ -256,7 +257,7 @@ def gv114(evidence: Evidence) -> Findings:
     for argument, place, _, pair in (*named(evidence, left), *named(evidence, others)):
         what = f"d {evidence.name_of(place)} / d {argument.name} is"
         if (pair.input, pair.output) in left:
-            # The cause is named where the function is seen to iterate
+            # An iteration is named as the cause only where the function is seen to iterate
             off, hint = (
                 ("off by what an iteration leaves,", LATER)
                 if evidence.leftover
@@ -284,10 +285,10 @@ def gv114(evidence: Evidence) -> Findings:
 
 
 def _is_rounding(evidence: Evidence, pair: Pair) -> bool:
-    """Is each deviation no more than the operations of backward make of their own roundings, as the
-    inverse of a nearly singular matrix?
+    """Return whether every deviation is within what the roundings of backward's own operations
+    cause, as for the inverse of a nearly singular matrix.
 
-    Nine backwards a row, of the rows that are off most.
+    Takes nine backwards per row, for the `ROWS` rows that deviate most.
     """
     seen = pair.entries
     if seen is None or evidence.constraints.symmetric[pair.input]:
@@ -310,13 +311,12 @@ def _is_rounding(evidence: Evidence, pair: Pair) -> bool:
     return True
 
 
-# ---- Where another opinion and backward differ: whose fault it is, as far as finite differences
-# tell
+# ---- Where an oracle and backward differ: which of them finite differences agree with
 def blamed(
     finding: Finding, evidence: Evidence, pairs: Sequence[Pair], name: str, target: Target | None
 ) -> Finding:
-    """The finding with the oracle to blame in its place, where backward agrees with finite
-    differences on every element of these pairs. `target`: where the oracle stands."""
+    """Return the finding with the blame on the oracle `name`, where backward agrees with finite
+    differences on every element of these pairs. `target`: the oracle's definition."""
     if any(pair.count(Outcome.MISMATCH) for pair in pairs):
         return replace(
             finding, hint=f"{evidence.difference} differs from backward too: look at backward first"
@@ -376,9 +376,11 @@ def gv105(evidence: Evidence) -> Findings:
 
 
 def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
-    """Of values in float32 that their own noise leaves undecided: how far they are off, where that
-    is beyond the tolerance and no rounding of float32, in the reference's way to compute them or in
-    the function's own."""
+    """Describe how far float32 values that their noise leaves undecided are off.
+
+    None where this is within the tolerance, or within what float32 rounding costs either the
+    reference or the function itself.
+    """
     outside = not evidence.draws and any(
         abs(each.analytic - each.numeric) > each.tolerance for each in seen.worst
     )
@@ -396,7 +398,7 @@ def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
 
 
 # ---- GV106 reference-gradient: backward differs from autograd through the reference
-def gv106(evidence: Evidence) -> Told:
+def gv106(evidence: Evidence) -> RuleResults:
     values = {
         output: seen
         for output, seen in evidence.reference.value_pairs.items()
@@ -429,8 +431,8 @@ def gv106(evidence: Evidence) -> Told:
                 f"autograd through {name}",
                 theirs="expected",
             )
-            # Where the forwards differ (GV105) the two are other functions, and their gradients
-            # do not show that backward is at fault
+            # Where the forwards differ (GV105), the two are different functions, and their
+            # gradients do not show which of them is at fault
             if values[key[1]].count(Outcome.MISMATCH):
                 yield at_forward(found, evidence)
             else:
@@ -439,7 +441,7 @@ def gv106(evidence: Evidence) -> Told:
 
 
 # ---- GV107 expected-gradient: backward differs from the gradient that the spec gives
-def gv107(evidence: Evidence) -> Told:
+def gv107(evidence: Evidence) -> RuleResults:
     if not evidence.given:
         raise NotApplicable("the spec gives neither `expected` nor `gradient`")
     for oracle in evidence.given:

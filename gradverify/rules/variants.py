@@ -1,6 +1,6 @@
-"""The same function called in another way gives the same outputs and gradients: compiled, on
-another device, under autocast or vmap, with scaled cotangents, other layouts, fewer inputs or
-outputs."""
+"""Rules that call the function in another way, which must give the same outputs and gradients:
+compiled, on another device, under autocast or vmap, with scaled cotangents, in other layouts, for
+fewer inputs or outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame, Severity
 from gradverify.oracles.legs import Kernel
-from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ANOTHER,
@@ -45,8 +44,9 @@ from gradverify.rules.differ import (
     varied,
     worst_of,
 )
+from gradverify.rules.engine import NotApplicable, refused
 from gradverify.rules.low_precision import CASTS, beyond_native
-from gradverify.rules.shown import Findings, Told, element_name, results
+from gradverify.rules.shown import Findings, RuleResults, element_name, results
 from gradverify.rules.shown import apart as in_digits
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Gradients, batched_gradients, copied
@@ -62,9 +62,9 @@ from gradverify.torch_private import CPP_NODE, undefined
 
 # ---- GV116 compiled: through torch.compile the function gives other numbers, or raises
 TRACED = "look for what Python decides or keeps, which is fixed where torch.compile traces it"
-# What torch says before what was raised
+# What torch writes before the message of the original error
 BACKEND = re.compile(r"BackendCompilerFailed: backend='\w+' raised: ")
-TOLD = 400  # characters of what was raised
+LONGEST = 400  # characters of an error's message
 
 
 def gv116(evidence: Evidence) -> Findings:
@@ -89,8 +89,8 @@ def gv116(evidence: Evidence) -> Findings:
 def _compiled(
     compiler: Compiler, evidence: Evidence, where: str, first: Evidence | None = None
 ) -> Findings:
-    """Yield what differs between compiled and eager mode. At another point: of a function compiled
-    at the `first` one."""
+    """Yield the differences between compiled and eager mode. At another point, the function was
+    compiled at the `first` one."""
 
     def call() -> Called:
         with compiler.compiling(evidence.subject):
@@ -106,7 +106,7 @@ def _compiled(
         eager,
     ):
         text = BACKEND.sub("", found.message).partition(" Set TORCH")[0]
-        yield replace(found, message=text if len(text) <= TOLD else f"{text[:TOLD]}…")
+        yield replace(found, message=text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
 
 
 # ---- GV118 devices: on one device the function gives other numbers than on another
@@ -116,34 +116,34 @@ WHICH_DEVICE = (
 )
 
 
-def gv118(evidence: Evidence) -> Told:
+def gv118(evidence: Evidence) -> RuleResults:
     own, device = evidence.subject.own, evidence.settings.device
-    beside = own.case.other_device
-    if beside is None or torch.device(beside) == torch.device(device):
+    before = own.case.other_device
+    if before is None or torch.device(before) == torch.device(device):
         raise NotApplicable(
-            f"both devices are {beside}"
-            if beside
+            f"both devices are {before}"
+            if before
             else "the spec's `matrix` names no device before this one"
         )
     with in_all_bits():
-        with refused("GV118", f"on {beside}", only=""):
-            other = on_device(own, beside)
+        with refused("GV118", f"on {before}", only=""):
+            other = on_device(own, before)
             if evidence.kernel is not None:
                 judged = evidence.kernel.apart(
-                    Kernel(on_device(evidence.subject, beside), other, evidence.forward.checked)
+                    Kernel(on_device(evidence.subject, before), other, evidence.forward.checked)
                 )
                 found = beyond_native(
-                    evidence, "GV118", judged, f"on {beside}", f"on {device}", WHICH_DEVICE
+                    evidence, "GV118", judged, f"on {before}", f"on {device}", WHICH_DEVICE
                 )
             else:
                 v = evidence.cotangents("base")
-                found = compared(evidence, side(own, evidence, v), side(other, evidence, v), beside)
+                found = compared(evidence, side(own, evidence, v), side(other, evidence, v), before)
         yield from found
-    yield f"compared with {beside}"
+    yield f"compared with {before}"
 
 
-def compared(evidence: Evidence, here: Called, there: Called, beside: str) -> Findings:
-    """What the device `beside` gives against what is computed here, both for the base
+def compared(evidence: Evidence, here: Called, there: Called, other: str) -> Findings:
+    """Compare the results on the `other` device with those on the check's own, both for the base
     cotangents."""
     moved = Called(
         [back(x, y) for x, y in zip(there.outputs, here.outputs, strict=True)],
@@ -154,7 +154,7 @@ def compared(evidence: Evidence, here: Called, there: Called, beside: str) -> Fi
     )
     return differ(
         evidence,
-        Variant("GV118", f"on {beside}", f"as on {evidence.settings.device}", WHICH_DEVICE),
+        Variant("GV118", f"on {other}", f"as on {evidence.settings.device}", WHICH_DEVICE),
         moved,
         here,
     )
@@ -173,8 +173,8 @@ def gv225(evidence: Evidence) -> Findings:
         return torch.autocast(device, enabled=inside)
 
     def call(inside: bool) -> Called:
-        """Forward outside autocast, where the base call was: its graph serves if it may be asked
-        again."""
+        """Call forward inside autocast and backward outside, or the reverse. A forward outside
+        autocast is that of the base call, whose graph is used if it can be used again."""
         with autocast(not inside):
             if not inside and outside and evidence.reusable:
                 return Called(
@@ -193,7 +193,7 @@ def gv225(evidence: Evidence) -> Findings:
     ):
         variant = Variant("GV225", f"with {words},", "as without", CASTS)
         for finding in varied(evidence, variant, partial(call, inside)):
-            # What is computed in 16 bits is autocast's to lower
+            # A function that casts inside may rightly give other numbers under autocast
             if casts_inside(evidence.subject):
                 return
             if next(varied(evidence, variant, partial(call, inside)), None) is None:
@@ -205,11 +205,11 @@ def gv225(evidence: Evidence) -> Findings:
 
 # ---- GV218 grad-mode: the result depends on the grad mode
 SAME = "compute the same in every grad mode"
-# In words, the mode, whether inputs require a gradient
-# In which the one below most often shows too, but not the reverse
+# A description, the mode, and whether inputs require a gradient.
+# A dependence on no_grad most often shows under inference_mode too, but not the reverse
 INFERENCE = ("under torch.inference_mode", torch.inference_mode, False)
 NO_GRAD = ("under torch.no_grad", torch.no_grad, True)
-# Only to say that it is this one
+# Called only to name the cause more closely
 FROZEN = ("where no input requires a gradient", torch.enable_grad, False)
 
 
@@ -217,7 +217,8 @@ def gv218(evidence: Evidence) -> Findings:
     def under(
         when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool
     ) -> Finding | UserCodeError | None:
-        """None where nothing differs; an error where forward refuses the mode."""
+        """Return the finding under this mode, None where nothing differs; an error where forward
+        refuses the mode."""
         leaves = [leaf.requires_grad_(required) for leaf in evidence.subject.leaves()]
         called = attempted(evidence.subject.called, leaves, mode)
         if isinstance(called, UserCodeError):
@@ -241,13 +242,14 @@ def gv218(evidence: Evidence) -> Findings:
         found = next((each for each in closer if isinstance(each, Finding)), found)
     if isinstance(found, Finding):
         yield found
-    if evidence.function.leaf_only:  # leaf .backward() with create_graph leaves circles behind
+    # leaf .backward() with create_graph leaves reference cycles behind
+    if evidence.function.leaf_only:
         return
     v = worked.cotangents
     created = tried(lambda: evidence.function.gradients(evidence.usable(), v, create=True))
     variant = Variant("GV218", "under create_graph=True", "as without it", SAME)
     for each in differences(evidence, worked.gradients, created, v) if created else ():
-        # torch's `det` takes another way there, that loses digits
+        # torch's `det` computes in another way there, which loses digits
         if abs(each.seen - each.expected) > evidence.rtol * abs(each.expected):
             yield variant.found(each)
 
@@ -262,13 +264,14 @@ WHICHEVER_OTHERS = (
 def gv208(evidence: Evidence) -> Findings:
     reported = set[str | None]()
     for subset in evidence.spending.some(subsets(len(evidence.inputs)), 1, 1, "subsets"):
-        for finding in _alone(evidence, subset):
+        for finding in _for_subset(evidence, subset):
             if finding.input not in reported:
                 reported.add(finding.input)
                 yield finding
 
 
-def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Findings:
+def _for_subset(evidence: Evidence, subset: tuple[int, ...]) -> Findings:
+    """Yield what differs when only these inputs require a gradient."""
     leaves = [
         leaf.requires_grad_(place in subset) for place, leaf in enumerate(evidence.subject.leaves())
     ]
@@ -312,7 +315,8 @@ def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Findings:
 
 @contextmanager
 def _recorded() -> Iterator[list[str]]:
-    """The texts of the Python warnings that are given inside."""
+    """Record the Python warnings inside the block: the first line of each, in the list, after the
+    block."""
     texts = list[str]()
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
@@ -334,7 +338,7 @@ def gv209(evidence: Evidence) -> Findings:
     if several and (found := next(_some_used(evidence, v), None)) is not None:
         yield found
         return
-    # No output's gradient defined: backward may give None or zeros, and should not raise
+    # With no output's gradient defined, backward may return None or zeros, and should not raise
     with refused(
         "GV209",
         f"{NOTHING}, as behind a Function that returns None,",
@@ -346,7 +350,7 @@ def gv209(evidence: Evidence) -> Findings:
             gradients = tried(
                 evidence.function.gradients, evidence.base, v, retain=True, through=undefined
             )
-        # Else, and where the base graph refuses it, a fresh one, in every way there is
+        # Otherwise, and where the base graph refuses it, on a fresh graph
         if gradients is None:
             gradients = evidence.function.once(v, through=undefined)[1]
     for apart in differences(
@@ -356,8 +360,8 @@ def gv209(evidence: Evidence) -> Findings:
 
 
 def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Findings:
-    """Each output alone; then all but each, as backward may branch rightly for all outputs and for
-    each alone, and not for some of them."""
+    """Yield what differs when only one output has a gradient, then when all but one have: backward
+    may branch rightly for all outputs and for each individually, but not for some of them."""
     numbers = evidence.forward.checked
 
     def pulled(cotangents: Sequence[Tensor | None], words: str, number: int | None) -> Gradients:
@@ -406,7 +410,7 @@ def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Findings:
         "with zeros for the others",
         numbers[0],
     )
-    # Of two, all but one is one alone
+    # With two outputs, all but one was covered above
     for place, number in enumerate(numbers) if len(alone) > 2 else ():
         words = f"without a gradient for {evidence.name_of(number)}"
         seen = pulled([None if n == place else c for n, c in enumerate(v)], words, number)
@@ -421,13 +425,14 @@ def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Findings:
 
 
 def _summed(apart: Sequence[Gradients]) -> Gradients:
-    """Of each input; None where all are."""
+    """Sum the gradients of each input; None where all are None."""
     given = ([part for part in parts if part is not None] for parts in zip(*apart, strict=True))
     return tuple(torch.stack(parts).sum(0) if parts else None for parts in given)
 
 
 # ---- GV210 cotangent-layout: backward gives another gradient when grad_output is not contiguous
-# Times the cotangent of a sum, 1, which shortcuts of backward ask for: exact, of the other sign
+# Instead of 1, the cotangent of a sum, for which backward may take a shortcut: a power of two, so
+# that products are exact, of the other sign
 TIMES = -2.0
 CONTIGUOUS = "call grad_output.contiguous(), or .resolve_conj(), before its memory is read"
 OFFSET = (
@@ -473,7 +478,7 @@ def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> It
         ones = tried(lambda: evidence.for_ones[1])
         expected = (
             copied(evidence.function.vjp(v))
-            if ones is None  # it raises for ones, and need not for others
+            if ones is None  # backward raises for ones, and may not for other numbers
             else tuple(None if g is None else TIMES * g for g in ones)
         )
     with refused("GV210", words, hint):
@@ -488,7 +493,7 @@ def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> It
     )
     for each in apart:
         same = next((other for other in of_layout if other.input == each.input), None)
-        if same is None:  # the number makes it, and not the layout
+        if same is None:  # the number causes the difference, and not the layout
             yield from _of_ones(evidence, each)
         else:
             variant = Variant("GV210", words, "as with the same numbers contiguous", hint)
@@ -496,8 +501,8 @@ def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> It
 
 
 def _of_ones(evidence: Evidence, apart: Difference) -> Iterator[Finding]:
-    """GV201, where backward is linear but for constants: it takes a shortcut for them. By more than
-    `rtol`, unlike a solver that stops early."""
+    """Yield GV201 where backward is linear except for constant cotangents, for which it takes a
+    shortcut: by more than `rtol`, unlike a solver that stops early."""
     again = copied(evidence.function.vjp([-TIMES * c for c in evidence.cotangents("base")]))
     halved = [None if g is None else g / -TIMES for g in again]
     linear = all(
@@ -528,7 +533,7 @@ SLICE = "contiguous behind other numbers (as a slice of a larger tensor)"
 Layout = Callable[[Tensor], Tensor]
 
 
-def gv211(evidence: Evidence) -> Told:
+def gv211(evidence: Evidence) -> RuleResults:
     own = [a for a in evidence.subject.arguments if a.is_tensor]
     if evidence.forward.freed:
         raise NotApplicable("forward gives the memory of its input back, which a view shares")
@@ -554,7 +559,7 @@ def gv211(evidence: Evidence) -> Told:
         if found is not None and tried(_comes_again, evidence, layout) is False:
             yield _seldom(found)
             return
-        if found is not None:  # named by the first argument that does it alone
+        if found is not None:  # reported for the first argument that causes it on its own
             for argument in (a for a in own if a.value.numel() > 1):
                 alone = tried(_fault, evidence, f"{argument.name} {what}", layout, [argument])
                 if alone is not None:
@@ -570,7 +575,8 @@ def gv211(evidence: Evidence) -> Told:
 
 
 def _seldom(found: Finding) -> Finding:
-    """What differs at one call and not at the next, which is no matter of how it is called."""
+    """Return the finding (GV205 or GV206) for a difference that shows in one call and not in the
+    next, so that it does not depend on the way of the call."""
     who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
     return replace(
         found,
@@ -581,8 +587,8 @@ def _seldom(found: Finding) -> Finding:
 
 
 def _comes_again(evidence: Evidence, layout: Layout) -> bool:
-    """Does it come twice more, an odd call between? What is wrong at every nth call does not.
-    Raises UserCodeError."""
+    """Return whether the fault shows in two more calls, with one between them that makes their
+    distance odd: a fault of every nth call does not. Raises UserCodeError."""
     if _fault(evidence, "", layout) is None:
         return False
     evidence.function.once(evidence.cotangents("base"))
@@ -590,21 +596,21 @@ def _comes_again(evidence: Evidence, layout: Layout) -> bool:
 
 
 def _as_wanted(evidence: Evidence) -> Findings:
-    """The Jacobian of `layout: expanded` is measured on separate elements; elements that share
-    memory must give the same.
+    """Yield what differs for inputs of `layout: expanded`: their Jacobian is measured on separate
+    elements, and elements that share memory must give the same.
 
-    Raises UserCodeError (GV002) where forward refuses what the spec asks for.
+    Raises UserCodeError (GV002) where forward refuses the layout that the spec requests.
     """
-    asked = [a for a in evidence.subject.arguments if a.layout == "expanded"]
-    names = " and ".join(a.name for a in asked)
-    if asked and evidence.subject.writes:
+    wanted = [a for a in evidence.subject.arguments if a.layout == "expanded"]
+    names = " and ".join(a.name for a in wanted)
+    if wanted and evidence.subject.writes:
         raise UserCodeError(
             "GV002",
             f"the function writes into its inputs, which {names}, expanded, cannot take: its "
             "elements share memory",
         )
     laid = f"{names} expanded (stride 0)"
-    found = attempted(_fault, evidence, laid, expanded, asked) if asked else None
+    found = attempted(_fault, evidence, laid, expanded, wanted) if wanted else None
     if isinstance(found, UserCodeError):
         message = f"with {laid} {found.message}"
         raise UserCodeError(found.code, message, found.frames, found.hint) from found
@@ -615,8 +621,9 @@ def _as_wanted(evidence: Evidence) -> Findings:
 def _fault(
     evidence: Evidence, laid: str, layout: Layout, chosen: Sequence[Argument] | None = None
 ) -> Finding | None:
-    """What differs from the base call with arguments (all, if none are `chosen`) in that layout.
-    Raises UserCodeError where forward refuses them, NotApplicable where backward is random."""
+    """Return what differs from the base call with arguments (the `chosen` ones, by default all) in
+    this layout. Raises UserCodeError where forward refuses them, NotApplicable where backward is
+    random."""
     own = evidence.subject.arguments
     arguments = [
         replace(a, value=layout(a.value), layout=None)
@@ -667,7 +674,7 @@ SHARED = (
 
 
 def gv110(evidence: Evidence) -> Findings:
-    # Why no vmap rule of the user's is in the graph; None where all Functions there declare one
+    # Why the graph contains no vmap rule of the user; None where all its Functions declare one
     cls = lacking(evidence.forward.classes, "vmap", "generate_vmap_rule")
     undeclared = cls and f"{cls} declares no vmap rule"
     if not evidence.forward.classes:
@@ -701,9 +708,9 @@ def gv110(evidence: Evidence) -> Findings:
 
 
 def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
-    """The finding of one choice of in_dims."""
+    """Return the finding for one choice of in_dims; None where there is none."""
     shown = f"with in_dims ({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
-    # A vmap rule that was written, and not generated
+    # All vmap rules are written by hand, and none is generated
     by_hand = all(lacking([cls], "vmap") is None for cls in evidence.forward.classes)
     seen = attempted(batches.vmapped, dims)
     if isinstance(seen, UserCodeError):
@@ -741,7 +748,7 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
         for each in chain(differences(evidence, theirs, ours, (), outputs=True), of_gradients):
             where = each.where if each.input is None else f"grad_{each.where}"
             of = f" of example {example}" if batched.get(each.input or "", True) else ""
-            # A rule that torch generated is at fault where an output is the same for all examples
+            # A generated rule is at fault itself where an output is the same for all examples
             same = not by_hand and any(torch.equal(y, y[:1].expand_as(y)) for y in looped.outputs)
             given, wanted = each.numbers
             return Finding(
@@ -753,12 +760,12 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
 
 
 # ---- GV228 unbatchable: backward does not take several cotangents at once
-OF_THE_BASE = (1.0, -0.5)  # of the base cotangent: backward is linear, or GV201 stands
-# torch's words for a number out of a batch
-ASKS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|allclose)\b")
-# And for a batch that is written into one tensor
+OF_THE_BASE = (1.0, -0.5)  # factors of the base cotangent: backward is linear, or GV201 was found
+# torch's words for a number that is read out of a batch
+READS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|allclose)\b")
+# torch's words for a batch that is written into one tensor
 WRITES = re.compile(r"vmap: (aten::)?(\w+)\(self, ")
-# Of rows and slices
+# Operations on rows and slices, for which torch is at fault
 PLACES = (
     "index_add_",
     "scatter_add_",
@@ -768,7 +775,7 @@ PLACES = (
     "index_copy_",
     "copy_",
 )
-HINT_ASKS = (
+HINT_READS = (
     "use torch.where, or compute both branches, in place of .item(), float() or `if` on grad_output"
 )
 HINT_WRITES = "compute the gradient out of place, or write it into torch.zeros_like(grad_output)"
@@ -791,21 +798,22 @@ def gv228(evidence: Evidence) -> Findings:
 
 
 def _refused(error: UserCodeError) -> Finding:
-    """Raises NotApplicable where it is torch that cannot, or backward leaves torch."""
-    asks, writes = ASKS.search(error.message), WRITES.search(error.message)
-    if asks and _ends_a_loop(error.frames):
+    """Return the finding for an error under batched cotangents. Raises NotApplicable where torch is
+    at fault, or backward leaves torch."""
+    reads, writes = READS.search(error.message), WRITES.search(error.message)
+    if reads and _ends_a_loop(error.frames):
         raise NotApplicable(
             "backward iterates until grad_output has converged, which each cotangent does in its "
             "own time"
         )
-    if asks:
+    if reads:
         other = {"is_nonzero": "an `if`", "equal": "equal", "allclose": "allclose"}
-        operation = other.get(asks[1], ".item()")
+        operation = other.get(reads[1], ".item()")
         return Finding(
             "GV228",
             "backward refuses batched cotangents (is_grads_batched): it asks grad_output for a "
             f"number ({operation})",
-            hint=HINT_ASKS,
+            hint=HINT_READS,
             frames=error.frames,
         )
     if writes and writes[2] not in PLACES:
@@ -820,7 +828,8 @@ def _refused(error: UserCodeError) -> Finding:
 
 
 def _ends_a_loop(frames: Sequence[Frame]) -> bool:
-    """Is the question whether to go on, as a solver asks: `while …`, or `if …: break`?"""
+    """Return whether the failing line decides if a loop goes on, as in a solver: `while …`, or
+    `if …: break`."""
     if not frames:
         return False
     last = frames[-1]
@@ -837,23 +846,23 @@ def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | 
         ]
         given = [None if batch is None else batch[place] for batch in seen]
         for difference in differences(evidence, wanted, given, [factor * c for c in v]):
-            many, alone = difference.numbers
+            many, single = difference.numbers
             if difference.input not in reported:
                 reported.add(difference.input)
                 yield Finding(
                     "GV228",
                     f"of batched cotangents (is_grads_batched) the gradient at {difference.where} "
-                    f"is {many}, of one alone {alone}",
+                    f"is {many}, of one alone {single}",
                     input=difference.input,
                     hint="let backward treat every grad_output of the batch by itself",
                 )
 
 
-# Forced: both negative, far apart, one no power of two; then for 16 bits
+# Factors of the two halves: both negative, far apart, one of them no power of two; then for 16 bits
 FACTORS = (-3.0 * 2.0**20, -(2.0**-40))
 FACTORS_16 = (-12.0, -(2.0**-4))
-SMALL, OF_ORDER_ONE = -3.0, -5 / 8  # in the place of the large factor, and of the small one
-ROUNDED = 1e-6  # of the largest gradient: more is no rounding of float64
+SMALL, OF_ORDER_ONE = -3.0, -5 / 8  # instead of the large factor, and of the small one
+ROUNDED = 1e-6  # of the largest gradient: float64 rounds by less
 ONCE = "every gradient that backward returns must contain grad_output exactly once, as a factor"
 OVER = "the scale of a loss in mixed precision makes grad_output large"
 UNDER = (
@@ -901,11 +910,12 @@ def gv201(evidence: Evidence) -> Findings:
 
 
 def _found(halves: _Halves, name: str, gives: str, coarse: bool) -> Finding:
-    """A warning, where `rtol` covers all but what one of the two factors makes beside one of order
-    1, and zeros give zeros."""
+    """Return the finding: a warning where backward is linear up to `rtol` for factors of order 1,
+    and zeros give zeros, so that only the small or only the large factor shows a difference."""
 
     def of_small() -> bool | None:
-        """Is it the small factor, or the large one? None: neither."""
+        """Return whether the small factor causes the difference (True), or the large one (False);
+        None where neither alone does."""
         zeros = [bool(g.any()) for g in halves.gradients([torch.zeros_like(v) for v in halves.v])]
         mild = not (coarse or any(zeros)) and halves.linear_at(SMALL, OF_ORDER_ONE)
         if mild and (halves.linear_at(FACTORS[0], OF_ORDER_ONE) or halves.linear_in_float64()):
@@ -937,11 +947,11 @@ def _found(halves: _Halves, name: str, gives: str, coarse: bool) -> Finding:
 
 
 class _Halves:
-    """The base cotangent v, in two halves that are scaled apart: `together` are the gradients for
-    all of it, which a repeat of the base call gave.
+    """The base cotangent v, split into two halves that get different factors. `together` are the
+    gradients for the whole of v, from a repeat of the base call.
 
-    A single element cannot be halved: it comes whole under each factor, as a half of zeros tests
-    nothing.
+    A single element cannot be split: it is passed whole under each factor, as a half of zeros would
+    test nothing.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -972,16 +982,16 @@ class _Halves:
 
     @cached_property
     def together(self) -> list[Tensor]:
-        """Asked for when the halves were, on a graph that nobody watches: if that refused the
-        second, there are no repeats."""
+        """The gradients for the whole of v: on a graph without watched tensors, as for the halves;
+        there are no repeats if that graph refuses a second backward."""
         repeats = self._evidence.repeats
         if repeats and self._evidence.reusable:
             return self._known(repeats[0].values)
         return self.gradients(self.v)
 
     def apart(self, grow: float, shrink: float) -> list[Tensor]:
-        """The gradients of the halves, each divided by its factor, added; of a single element their
-        mean."""
+        """Return the sum of the gradients for the two halves, each divided by its factor; for a
+        single element their mean."""
         large = self.gradients([grow * half for half in self._large])
         small = self.gradients([shrink * half for half in self._small])
         return [
@@ -989,8 +999,8 @@ class _Halves:
         ]
 
     def linear_in_float64(self) -> bool:
-        """Is it float32 that loses digits of the large half, and the same code linear in
-        float64?"""
+        """Return whether backward is linear in float64, so that only float32 loses digits of the
+        large half."""
         full = self._evidence.in_float64
         halves = ((1.0, self.v), (FACTORS[0], self._large), (FACTORS[1], self._small))
         found = [
@@ -1007,15 +1017,15 @@ class _Halves:
         )
 
     def share(self, grow: float, shrink: float) -> float:
-        """How far the halves under these factors are from the whole, as a share of its largest
-        number."""
+        """Return how far the halves under these factors are from the whole, as a share of the
+        whole's largest number."""
         pairs = zip(self.together, self.apart(grow, shrink), strict=True)
         off = ((largest(whole), (apart - whole).abs()) for whole, apart in pairs)
         shares = (float(by.nan_to_num(nan=torch.inf).max()) / size for size, by in off if size)
         return max(shares, default=0.0)
 
     def linear_at(self, grow: float, shrink: float) -> bool:
-        """Within `rtol`."""
+        """Return whether the halves under these factors give the whole, within `rtol`."""
         each = zip(self._evidence.inputs, self.together, self.apart(grow, shrink), strict=True)
         return all(
             bool(apart.isfinite().all())
@@ -1024,7 +1034,7 @@ class _Halves:
         )
 
     def gradients(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
-        """Each input's gradient before the next call is made, which may use its memory again."""
+        """Return each input's gradient, copied, as the next call may reuse its memory."""
         return self._known(
             self._evidence.function.vjp([cotangent.clone() for cotangent in cotangents])
         )
@@ -1039,8 +1049,8 @@ class _Halves:
 def _worst(
     evidence: Evidence, argument: Argument, expected: Tensor, apart: Tensor, relative: float = 0.0
 ) -> int | None:
-    """The element where the two differ most, if by more than the tolerance; non-finite ones are
-    another rule's."""
+    """Return the element where the two differ most, if by more than the tolerance; non-finite
+    elements are left to other rules."""
     known = expected.where(apart.isfinite(), torch.nan)
     return worst_of(
         off(known, apart),
@@ -1050,9 +1060,11 @@ def _worst(
 
 
 def _with_a_row_of_sum_zero(v: Tensor, half: Tensor) -> Tensor:
-    """The half of a cotangent v, in one row (along the last dimension) replaced by ±2ᵏ, as many of
-    one sign as of the other, which add up to exactly zero: of the signs of v where it has both, and
-    no larger."""
+    """Return the half of a cotangent v with one row (along the last dimension) replaced by ±2ᵏ, as
+    many of one sign as of the other, which add up to exactly zero.
+
+    The signs are those of v where its row has both, and 2ᵏ is at most its smallest magnitude.
+    """
     if v.is_complex():
         parts = (_with_a_row_of_sum_zero(part(v), part(half)) for part in (torch.real, torch.imag))
         return torch.complex(*parts)

@@ -1,1 +1,1 @@
-"""Inputs that a function accepts, found by trying: what `gradverify init` writes."""
+"""Find inputs that a function accepts by trial, for the specs that `gradverify init` writes."""

@@ -1,5 +1,5 @@
-"""Inputs that a function runs with, found in this process in few calls: what a worker of
-`gradverify init` does."""
+"""Find inputs that a function runs with, in few calls in this process: the work of a worker of
+`gradverify init`."""
 
 from __future__ import annotations
 
@@ -51,17 +51,18 @@ from gradverify.subject.prepare import assemble, drawn_inputs
 from gradverify.subject.target import Target, live, named, operator_parameters
 from gradverify.torch_private import OverloadPacket, python_behind, schema
 
-UNSAID = inspect.Parameter.empty
+MISSING = inspect.Parameter.empty
 
 
 class Wanted(NamedTuple):
-    """One argument. `kind`: the likeliest, see NAMED; `default` UNSAID where it must be given;
-    `init`: of a module's constructor; `dims`: names or sizes of its dimensions, where something
-    says them; `words`: what it is compared with."""
+    """One argument that the target takes. `kind`: the likeliest one, see ANNOTATED, DRAWN and
+    BY_NAME; `default`: MISSING where the argument is required; `init`: whether it is one of a
+    module's constructor; `dims`: names or sizes of its dimensions, where source or comments give
+    them; `words`: strings that the source compares it with."""
 
     name: str
     kind: str = "tensor"
-    default: Any = UNSAID
+    default: Any = MISSING
     keyword: bool = False
     init: bool = False
     dims: tuple[str, ...] | None = None
@@ -69,8 +70,9 @@ class Wanted(NamedTuple):
 
 
 def wanted(found: Target, build: type[torch.nn.Module] | None) -> list[Wanted]:
-    """In the order of the signature, two of `*arguments`; first what the module class `build` has
-    to be built with. None where nothing says what the target takes."""
+    """Return the arguments in the order of the signature, with two for `*arguments`; first those
+    that the constructor of the module class `build` requires. Empty where the signature is not
+    known."""
     subject: Any = found.subject
     parameters: Sequence[inspect.Parameter] = found.parameters or ()
     if found.kind == "operator":  # the first of its overloads that returns its result
@@ -94,9 +96,9 @@ def wanted(found: Target, build: type[torch.nn.Module] | None) -> list[Wanted]:
     sources = [source for source in map(source_of, parts) if source is not None]
     texts = [inspect.getdoc(each) or "" for each in (subject, *parts)]
     texts += [line.partition("#")[2] for each in sources for line in each.lines]
-    said = [each for source in sources for node in ast.walk(source.tree) for each in _said(node)]
+    uses = [each for source in sources for node in ast.walk(source.tree) for each in _uses(node)]
     given = [
-        _wanted(each, said, "\n".join(texts))
+        _wanted(each, uses, "\n".join(texts))
         for each in parameters
         if each.kind is not each.VAR_KEYWORD
     ]
@@ -104,20 +106,20 @@ def wanted(found: Target, build: type[torch.nn.Module] | None) -> list[Wanted]:
     to_build = [
         _wanted(each, [], "", init=True)
         for each in needed
-        if each.default is UNSAID and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        if each.default is MISSING and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     return [each for several in (*to_build, *given) for each in several]
 
 
 def parameters_of(function: Any) -> tuple[inspect.Parameter, ...]:
-    """None at all where they cannot be read."""
+    """Return the parameters of a function, empty where they cannot be read."""
     try:
         return tuple(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return ()
 
 
-# ---- what source and comments say
+# ---- what source and comments show
 SIZE = r"(?:[A-Za-z]\w{0,14}|\d+|\.\.\.)"
 SIZES = (
     r"(?:\W{0,4}(?:\([\w. ]*\))?[^\n()\[\]]{0,50}\bshape\W{1,3}|\W{0,4})"
@@ -128,9 +130,10 @@ NO_SIZE = re.compile(
 )
 
 
-def _said(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
-    """(argument, a name or size for each of its dimensions, what it is compared with); a tensor,
-    where there is neither."""
+def _uses(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
+    """Yield (argument, name or size of each of its dimensions, strings that it is compared with)
+    for each use in a node; without dimensions and strings the use shows only that it is a
+    tensor."""
     match node:
         case ast.Assign([ast.Tuple(parts)], value) | ast.Compare(
             value, [ast.Eq() | ast.NotEq()], [ast.Tuple(parts)]
@@ -157,13 +160,13 @@ def _said(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str
 
 
 def _dims(parts: Sequence[ast.AST | None]) -> tuple[str, ...]:
-    """A name or a number for each."""
+    """Return a name or a number for each dimension."""
     named = [isinstance(each, ast.Constant | ast.Name) and ast.unparse(each) for each in parts]
     return tuple(text if text and text != "_" else f"_{at}" for at, text in enumerate(named))
 
 
 def _shape_of(node: ast.AST) -> str | None:
-    """The name whose `.shape` or `.size()` it is."""
+    """Return the name whose `.shape` or `.size()` the node is; None where it is neither."""
     match node:
         case ast.Attribute(ast.Name(name), "shape") | ast.Call(
             ast.Attribute(ast.Name(name), "size"), []
@@ -172,9 +175,9 @@ def _shape_of(node: ast.AST) -> str | None:
     return None
 
 
-# ---- what an argument is
+# ---- the kind of an argument
 def _word(text: str, before: str = r"(^|_)", behind: str = r"(_|\d|$)") -> str:
-    """Any of these words (separated by blanks) as a part of a name."""
+    """Return a pattern for any of these words (separated by blanks) as a part of a name."""
     return f"{before}({'|'.join(text.split())}){behind}"
 
 
@@ -258,7 +261,7 @@ TENSORS = frozenset({"tensor", "tensors", *(kind for kind, _ in DRAWN)})
 
 def _wanted(
     parameter: inspect.Parameter,
-    said: Sequence[tuple[str, tuple[str, ...] | None, list[str]]],
+    uses: Sequence[tuple[str, tuple[str, ...] | None, list[str]]],
     comments: str,
     init: bool = False,
 ) -> list[Wanted]:
@@ -266,12 +269,12 @@ def _wanted(
     plain = isinstance(parameter.annotation, type) and not hasattr(parameter.annotation, "__args__")
     text = (
         ""
-        if parameter.annotation is UNSAID
+        if parameter.annotation is MISSING
         else parameter.annotation.__name__
         if plain
         else str(parameter.annotation)
     )
-    own = [(dims, words) for of, dims, words in said if of == name]
+    own = [(dims, words) for of, dims, words in uses if of == name]
     words = [
         *(re.findall(r"'([^']*)'", text) if "Literal" in text else []),
         *(word for _, words in own for word in words),
@@ -287,7 +290,7 @@ def _wanted(
     dims += [each for each, _ in own if each is not None]
     annotated = _kind_in(ANNOTATED, re.sub(r"\b(?:\w+\.)+(?=\w)", "", text))
     drawn, named = (_kind_in(table, name.lower()) for table in (DRAWN, BY_NAME))
-    if annotated is None and default is not None and default is not UNSAID:
+    if annotated is None and default is not None and default is not MISSING:
         annotated = {bool: "bool", int: "int", float: "float", str: "word"}.get(
             type(default), "ints"
         )
@@ -305,13 +308,13 @@ def _wanted(
 
 
 def _kind_in(table: Sequence[tuple[str, str]], text: str) -> str | None:
-    """The first kind whose pattern is in the text."""
+    """Return the first kind whose pattern occurs in the text; None where none does."""
     return next((kind for kind, pattern in table if re.search(pattern, text)), None)
 
 
 Shape = tuple[int, ...]
 Assignment = Mapping[str, InputRecipe]
-"""Argument → what it is given; an argument that is not in it keeps its default."""
+"""Argument → its value; an argument that is not in the mapping keeps its default."""
 
 BASES: tuple[Shape, ...] = (
     (2, 3),
@@ -325,8 +328,8 @@ BASES: tuple[Shape, ...] = (
     (2, 2, 4, 4, 4),
     (),
 )
-"""Shapes of the first tensor: sizes that differ first, so that no two dimensions can be mixed up.
-Small, so that every element is compared."""
+"""Shapes of the first tensor, small, so that every element is compared. Those with different sizes
+come first, so that no two dimensions can be mixed up."""
 SHAPES: tuple[tuple[str, str], ...] = (
     (
         r"^(w\d?|weights?|kernels?|filters?|mat2|wt?|.*_weight|codebook|prototypes|table|embeddings?)$",
@@ -341,10 +344,10 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ),
     ("", "*|-1|-1 4|"),
 )
-"""Names → shapes beside a first tensor, the likeliest first: `*` is its own; `-1` the size of its
-last dimension, `4` that size."""
+"""Pattern of names → shapes of a tensor next to a first one, the likeliest first: `*` is the first
+tensor's shape, `-1` the size of its last dimension, `4` that size."""
 INDICES = "0|column|*"
-LARGEST = 16  # size that is taken from a comment
+LARGEST = 16  # size that is taken over from a comment
 NUMBERS: Mapping[str, Json] = {
     "eps": 1e-5,
     "epsilon": 1e-5,
@@ -388,43 +391,43 @@ DRAWS: Mapping[str, tuple[DrawKind, Json]] = {
     "fraction": ("uniform", [0.1, 0.9]),
     "tensor": ("normal", (0.0, 1.0)),
 }
-"""Kind → how it is drawn. Indices are 0 and 1, which are in every dimension."""
+"""Kind → how it is drawn. Indices are 0 and 1, which are valid in every dimension."""
 
 
 def layouts(wanted: Sequence[Wanted], rank: int | None = None) -> Iterator[Assignment]:
-    """The likely values of all arguments, for one shape of the first tensor (of this rank) after
+    """Yield likely values of all arguments, for one shape of the first tensor (of this rank) after
     the other."""
     first = next((each for each in wanted if each.kind in TENSORS - {"index", "mask"}), None)
     known = len(first.dims) if first is not None and first.dims and rank is None else rank
     for base in [base for base in BASES if known in (None, len(base))] or [(2,) * (known or 0)]:
         dims = (first and first.dims) or ()
-        as_said = first is not None and len(dims) == len(base)
-        sizes = dict(zip(dims, base, strict=True)) if as_said else {}
+        as_found = first is not None and len(dims) == len(base)
+        sizes = dict(zip(dims, base, strict=True)) if as_found else {}
         for name in (name for each in wanted for name in each.dims or ()):
             if name.isdigit() and int(name) <= LARGEST:
                 sizes[name] = int(name)
             sizes.setdefault(name, (4, 3, 5, 2)[len(sizes) % 4])
         given = {each.name: choices(each, base, sizes) for each in wanted}
-        if first is not None and not (dims and as_said):
+        if first is not None and not (dims and as_found):
             given[first.name] = [make(first, first.kind, base)]
         likely = {name: recipes[0] for name, recipes in given.items() if recipes}
         yield likely
         yield {
             each.name: likely[each.name]
             for each in wanted
-            if each.name in likely and each.default is UNSAID
+            if each.name in likely and each.default is MISSING
         }
 
 
 def choices(wanted: Wanted, base: Shape, sizes: Mapping[str, int]) -> list[InputRecipe]:
-    """Values of one argument, the likeliest first; none where it keeps its default."""
+    """Return values of one argument, the likeliest first; empty where it keeps its default."""
     if wanted.kind in TENSORS:
         if wanted.dims is not None and sizes:
             return [make(wanted, wanted.kind, tuple(sizes[name] for name in wanted.dims))]
         return [
-            make(wanted, wanted.kind, shape) for shape in beside(wanted.name, wanted.kind, base)
+            make(wanted, wanted.kind, shape) for shape in shapes_for(wanted.name, wanted.kind, base)
         ]
-    if wanted.default is not UNSAID:
+    if wanted.default is not MISSING:
         return []
     name, values = wanted.name, wanted.words
     if wanted.init and wanted.kind == "int" and not re.search("head|group|layer|kernel", name):
@@ -432,8 +435,9 @@ def choices(wanted: Wanted, base: Shape, sizes: Mapping[str, int]) -> list[Input
     return [InputRecipe(name, value=value) for value in values] or [make(wanted, wanted.kind, base)]
 
 
-def beside(name: str, kind: str, base: Shape) -> Iterator[Shape]:
-    """Shapes of a tensor of this name and kind, where the first tensor has the shape `base`."""
+def shapes_for(name: str, kind: str, base: Shape) -> Iterator[Shape]:
+    """Yield shapes of a tensor of this name and kind, where the first tensor has the shape
+    `base`."""
     text = (
         INDICES
         if kind == "index"
@@ -465,11 +469,11 @@ def make(wanted: Wanted, kind: str, shape: Shape) -> InputRecipe:
 
 
 def shape_of(recipe: InputRecipe) -> Shape | None:
-    """Of a tensor, or of the first of a list; None of a plain value."""
+    """Return the shape of a tensor, or of the first of a list; None for a plain value."""
     return next((each.shape for each in recipe.recipes if each.shape is not None), None)
 
 
-# ---- what a refusal says
+# ---- what an error suggests
 WANTS = (
     ("index", WANTS_WHOLE.pattern + "|int64|integer tensor"),
     ("mask", WANTS_MASK.pattern),
@@ -491,7 +495,7 @@ WANTS = (
     ("positive", r"not finite|negative|positive|domain|greater than|nonzero"),
     ("fraction", r"between 0|\[0, 1\]"),
 )
-"""The kind that one of the arguments should be of → how torch and others say so."""
+"""The kind that one of the arguments should be of, and the pattern of errors that suggest it."""
 RANK = re.compile(
     r"or (\d)-?D|(\d)-?D|(\d)-dim|(\d) dimension|expected (\d)(?:,|\))|got (\d)\)|(a matri)"
 )
@@ -501,8 +505,9 @@ NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 def otherwise(
     assignment: Assignment, wanted: Sequence[Wanted], error: str, frame: Frame | None
 ) -> Iterator[Assignment]:
-    """What the error suggests: another kind of an argument, another number of dimensions, another
-    size; or else another of its likely values. Those first that the failing line names."""
+    """Yield what the error suggests: another kind of an argument, another number of dimensions,
+    another size; or else another of its likely values. Arguments that the failing line names come
+    first."""
     called = [each for each in wanted if not each.init]
     place = re.search(
         r"(?:invalid gradient at index|gradient different than None at position) (\d+)(?: - got "
@@ -534,7 +539,7 @@ def otherwise(
         own = shapes.get(each.name)
         if kind == "tensor" and own is None:
             yield from (
-                given(each, "positive", shape) for shape in (*beside(each.name, kind, base), ())
+                given(each, "positive", shape) for shape in (*shapes_for(each.name, kind, base), ())
             )
         elif (
             kind in DRAWS
@@ -544,7 +549,7 @@ def otherwise(
         ):
             yield from (
                 given(each, kind, shape)
-                for shape in (beside(each.name, kind, base) if kind == "index" else [own])
+                for shape in (shapes_for(each.name, kind, base) if kind == "index" else [own])
             )
         elif kind in (*PLAIN, "tensors") and own is not None:
             yield given(each, kind, own)
@@ -582,7 +587,7 @@ def otherwise(
 
 
 def _reshaped(recipe: InputRecipe, shape: Shape) -> InputRecipe:
-    """The same draw in another shape."""
+    """Return the same recipe with another shape."""
     return replace(
         recipe,
         tensor=recipe.tensor and replace(recipe.tensor, shape=shape),
@@ -590,8 +595,8 @@ def _reshaped(recipe: InputRecipe, shape: Shape) -> InputRecipe:
     )
 
 
-MOST, SPARED = 40, 10  # calls of one function; those of them that are left for what a check varies
-MOST_CASES = 8  # of one matrix
+MOST, SPARED = 40, 10  # calls of one function; those among them reserved for `_refined`
+MOST_CASES = 8  # combinations of one matrix
 OBJECT = re.compile(
     r"object is not callable|'(?:Tensor|float|int|bool|str|list|NoneType)' object has no "
     r"attribute '(\w+)'"
@@ -609,8 +614,8 @@ class Level(IntEnum):
 
 
 class Outcome(NamedTuple):
-    """Of one call. `frame`: the user's line that the error came from; `nothing`: the arguments that
-    backward gave no gradient for."""
+    """The outcome of one call. `frame`: the line of the user's code that raised; `nothing`: the
+    arguments for which backward returned no gradient."""
 
     level: Level
     error: str = ""
@@ -620,13 +625,13 @@ class Outcome(NamedTuple):
 
     @property
     def reached(self) -> tuple[int, int]:
-        """The further, the more a call did before it failed."""
+        """How far the call came: the larger, the more it did before it failed."""
         return self.level, self.frame.line if self.frame else 0
 
 
 def propose(sought: Sought, loaded: Callable[[], None] = lambda: None) -> Proposal:
-    """Whatever the user's code does, an answer; only Ctrl-C raises. `loaded` is called once the
-    target is imported."""
+    """Return a proposal, or why there is none, whatever the user's code raises; only an interrupt
+    is raised again. `loaded` is called once the target is imported."""
     with undisturbed():
         try:
             with importable(sought.search):
@@ -649,7 +654,7 @@ def propose(sought: Sought, loaded: Callable[[], None] = lambda: None) -> Propos
 
 
 class Search:
-    """Calls of one target. `best`: the furthest so far."""
+    """A search for inputs by calls of one target. `best`: the call that came furthest so far."""
 
     def __init__(self, sought: Sought, found: Any) -> None:
         self.sought, self.calls = sought, dict[str, Outcome]()
@@ -666,7 +671,8 @@ class Search:
         self.best: tuple[Assignment, Outcome] = {}, Outcome(Level.NONE)
 
     def proposal(self) -> Proposal:
-        """The check that the first whole call is, or what is missing, with the furthest call."""
+        """Return the check for the first call with a gradient; or the call that came furthest, with
+        the reason why it failed."""
         self._find()
         outcome = self.best[1]
         if outcome.level >= Level.NO_BACKWARD:
@@ -689,8 +695,7 @@ class Search:
         return self._as_it_is(missing=f"{outcome.error or 'it takes no arguments'}{at}")
 
     def _find(self) -> None:
-        """Try common layouts, and after each refusal what it suggests, until there is a
-        gradient."""
+        """Try common layouts, and after each error what it suggests, until there is a gradient."""
         common, suggested = layouts(self.wanted), list[Assignment]()
         while len(self.calls) < MOST - SPARED:
             assignment = suggested.pop(0) if suggested else next(common, None)
@@ -716,7 +721,8 @@ class Search:
                 suggested = [*islice(more, 9 if further else 3), *suggested]
 
     def _elsewhere(self, outcome: Outcome) -> str | None:
-        """What it asked for in place of float64 on the CPU: a dtype, or `cuda`."""
+        """Return what an error requires in place of float64 on the CPU: `float32` or `cuda`, else
+        None."""
         if outcome.level > Level.RAISED:
             return None
         single = outcome.hint == SINGLE_ONLY or re.search(
@@ -725,7 +731,8 @@ class Search:
         return "cuda" if outcome.hint in (ON_CUDA, TOO_LATE) else "float32" if single else None
 
     def _refined(self) -> Proposal:
-        """Vary words and truth values, leave out optional tensors, mark what gets no gradient."""
+        """Return the proposal of the best call, with words and truth values varied, optional
+        tensors left out, and tensors without a gradient marked."""
         (assignment, outcome), varied, left_out = (
             self.best,
             dict[str, tuple[Json, ...]](),
@@ -783,7 +790,7 @@ class Search:
         return self._as_it_is(remarks=remarks, varied=varied, left_out=tuple(left_out), note=note)
 
     def _case(self, assignment: Assignment) -> Case:
-        """The case that a spec with these inputs would be."""
+        """Return the case of a spec with these inputs."""
         name, own = self.sought.target, own_name(self.sought.target)
         given = [(each, assignment[each.name]) for each in self.wanted if each.name in assignment]
         return Case(
@@ -806,7 +813,7 @@ class Search:
             search=self.sought.search,
         )
 
-    def _as_it_is(self, **said: Any) -> Proposal:
+    def _as_it_is(self, **fields: Any) -> Proposal:
         case = self._case(self.best[0])
         keywords = (
             *case.keywords,
@@ -820,11 +827,11 @@ class Search:
             dtype=self.dtype,
             device=self.device,
             attempts=len(self.calls),
-            **said,
+            **fields,
         )
 
     def _run(self, assignment: Assignment) -> Outcome:
-        """The same again is not tried again."""
+        """Call the target with this assignment, unless that was done before."""
         key = (
             f"{self.dtype} {self.device} "
             f"{sorted((name, repr(recipe)) for name, recipe in assignment.items())}"

@@ -15,7 +15,7 @@ import gradverify
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.case import Case
 from gradverify.model.result import CaseResult
-from gradverify.rules.catalogue import PAGES, asked, codes, rule, rules
+from gradverify.rules.catalogue import PAGES, codes, rule, rules, runnable
 from gradverify.running.inline import run_case
 from gradverify.spec.load import load
 
@@ -56,13 +56,13 @@ def test_pages_files_and_rows_match_one_to_one():
         == tuple(sorted({info.code for info in rules()}))
     )
     assert sorted(path.stem for path in PAGES.glob("*")) == [info.module for info in rules()]
-    assert {info.code for info in rules()} - {info.code for info in asked()} == RAISED | OUTSIDE
+    assert {info.code for info in rules()} - {info.code for info in runnable()} == RAISED | OUTSIDE
     assert rule("gv101") == rule("GV101") == rule("jacobian") != rule("GV102")
     assert rule("GV999") is None
 
 
 def test_every_asked_rule_has_its_function():
-    for info in asked():
+    for info in runnable():
         assert callable(
             getattr(
                 importlib.import_module(f"gradverify.rules.{info.file or info.module}"),

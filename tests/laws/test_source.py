@@ -38,10 +38,10 @@ MAY_EXIT = {"cli/boundary.py", "running/sending.py"}
 # What judges the user's code, and the one module there that catches what that raises; the others
 # take it as a value (`attempted`, `tried` of subject/failure.py) or let the engine have it
 JUDGES = ("rules/", "oracles/", "causes/", "evidence.py", "modes.py", "verify.py")
-ENGINE = "rules/asking.py"
+ENGINE = "rules/engine.py"
 
 CODE = re.compile(r"GV\d{3}")
-WITHOUT_CODES = ("verify.py", "rules/asking.py", "causes/")
+WITHOUT_CODES = ("verify.py", "rules/engine.py", "causes/")
 BELOW_REPORT = ("model/", "numerics/", "oracles/")
 
 TABLES = {"model/dtypes.py", "model/case.py"}

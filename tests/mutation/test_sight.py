@@ -6,16 +6,16 @@ import pytest
 import torch
 from live import evidence, randn
 
-from gradverify.mutation.mutate import Sights, other_point
+from gradverify.mutation.mutate import Samples, other_point
 from gradverify.subject.damage import damages
 from gradverify.subject.subject import Argument
 
 
 def seen(function, *inputs):
     """Damage → does it change the gradient here, and elsewhere?"""
-    sights = Sights(evidence(function, *inputs))
+    samples = Samples(evidence(function, *inputs))
     return {
-        damage.name: (sights.changes(damage), sights.changes_elsewhere(damage))
+        damage.name: (samples.changes(damage), samples.changes_elsewhere(damage))
         for damage in damages(inputs)
     }
 

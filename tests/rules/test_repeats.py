@@ -1,4 +1,4 @@
-"""Sums in another order each time: counted and told, a warning, noise to finite differences, an
+"""Sums in another order each time: counted and reported, a warning, noise to finite differences, an
 error where the spec wants the same bits."""
 
 from dataclasses import replace
@@ -114,9 +114,9 @@ def test_different_results_are_counted_and_their_spread_is_that_of_the_farthest(
     repeats = Repeats("y")
     for values in ([1.0, 2.0], [1.0, 2.5], [1.0, 2.0], [0.5, 2.0], [1.0, 2.5]):
         repeats.add(torch.tensor(values, dtype=torch.float64))
-    told = repeats.told(2.0**-53)
-    assert (told.calls, told.distinct, told.spread, told.roundings) == (5, 3, 0.5, 0.25 * 2.0**53)
-    assert in_words([told]).startswith("y: 3 different results in 5 calls, up to 0.5 apart")
+    seen = repeats.summary(2.0**-53)
+    assert (seen.calls, seen.distinct, seen.spread, seen.roundings) == (5, 3, 0.5, 0.25 * 2.0**53)
+    assert in_words([seen]).startswith("y: 3 different results in 5 calls, up to 0.5 apart")
 
 
 def shaken(by, where, period=2):

@@ -1,5 +1,8 @@
-"""Rules asked one after the other: what each leaves, and what the user's code, the budget or a
-fault of ours makes of one that could not end."""
+"""Run the rules on a subject one after the other, and record the results of each.
+
+A rule may also end early: by an exception of the user's code, by the budget, or by a fault of
+gradverify itself.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from gradverify.model.interrupt import Spent, is_interrupt
 from gradverify.model.result import LEFT_OUT, Comparison, Fault, Finding, RuleRun
 from gradverify.model.rule import RuleInfo
 from gradverify.numerics.function.coordinates import DOUBLE
-from gradverify.rules.catalogue import asked, book
+from gradverify.rules.catalogue import book, runnable
 from gradverify.rules.shown import Findings
 from gradverify.rules.unjudged import CODE as UNDECIDED
 from gradverify.rules.unjudged import not_finished as of_the_rest
@@ -27,14 +30,14 @@ from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
 
 
-# ---- What a rule raises in the place of a further finding
-class NotApplicable(Exception):  # noqa: N818 - no error: an answer
-    """Raised by a rule where only the measurement shows that it cannot run; its text says why, in a
-    few words."""
+# ---- Exceptions by which a rule ends early
+class NotApplicable(Exception):  # noqa: N818 - not an error
+    """Raised by a rule where only the measurement shows that it cannot run; its text is a short
+    reason."""
 
 
-class Found(Exception):  # noqa: N818 - no error: an answer
-    """Raised by a rule with the last of its findings."""
+class Found(Exception):  # noqa: N818 - not an error
+    """Raised by a rule with its last finding."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
@@ -45,9 +48,11 @@ class Found(Exception):  # noqa: N818 - no error: an answer
 def refused(
     code: str, when: str, hint: str | None = None, only: str | None = None, **about: Any
 ) -> Iterator[None]:
-    """What the user's code raises inside is what the rule finds; with `only`, what is raised under
-    that code, and what else is raised makes the rule not applicable. `about`: fields of the
-    finding."""
+    """Turn an error of the user's code inside the block into the rule's finding.
+
+    With `only`, errors of that code become the finding, and any other makes the rule not
+    applicable. `about`: further fields of the finding.
+    """
     try:
         yield
     except UserCodeError as error:
@@ -57,10 +62,10 @@ def refused(
         raise Found(Finding(code, message, frames=error.frames, hint=hint, **about)) from None
 
 
-# ---- What has to hold before a rule can say anything: the names that the catalogue uses, and why
-# not
+# ---- Preconditions of rules, by the names that the catalogue uses in `needs`
 def _against(found: frozenset[str], reason: str, apart: bool = False) -> str | None:
-    """Any code that speaks against the gradient, by default at this point."""
+    """Return the reason, formatted with the first code found that means a wrong gradient (with
+    `apart`, also at another point than the check's); None where there is none."""
     first = min(
         (
             code
@@ -102,11 +107,12 @@ NEEDS: Mapping[str, Callable[[Evidence, frozenset[str]], object]] = {
         and "an input is of lower precision"
     ),
 }
+"""Need → why it is not met (text), given the codes found so far; any other value where it is."""
 SETTING = "setting "
 
 
 def unmet(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> str | None:
-    """Why a rule cannot be asked; None where it can."""
+    """Return why a rule cannot run; None where it can."""
     for need in filter(None, info.needs.split(", ")):
         key = need.removeprefix(SETTING)
         value: object = getattr(evidence.settings, key, None)
@@ -125,12 +131,13 @@ def unmet(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> str | No
     return None
 
 
-# Rules that met one fault of ours: they share what it comes from, and each measures that again
+# Rules that met the same fault of gradverify, after which the check stops: they share its cause,
+# and each would measure it again
 SAME_FAULT = 3
 
 
 class Examined(NamedTuple):
-    """What one rule left."""
+    """The results of one rule."""
 
     run: RuleRun
     findings: tuple[Finding, ...] = ()
@@ -143,9 +150,9 @@ def examine(
     briefly: bool = False,
     wrong: Callable[[Sequence[Examined]], None] | None = None,
 ) -> tuple[Examined, ...]:
-    """Run all selected rules in order. `briefly`: up to the first that finds an error. `wrong` gets
-    what is examined after each that does."""
-    place, ran = {info.code: n for n, info in enumerate(asked())}, list[Examined]()
+    """Run all selected rules in order. `briefly`: stop after the first rule that finds an error.
+    `wrong` is called after each such rule with all results so far."""
+    place, ran = {info.code: n for n, info in enumerate(runnable())}, list[Examined]()
     with evidence.spending.limited(asked_for=evidence.settings.mode != "auto"):
         for each in _examine_all(evidence, briefly):
             ran.append(each)
@@ -169,8 +176,8 @@ def _has_error(examined: Examined) -> bool:
 
 
 def with_severity(finding: Finding) -> Finding:
-    """With its rule's name and severity. `strict` is applied when all is found: it must not change
-    what is."""
+    """Return the finding with its rule's name and severity. `strict` is applied later, to all
+    findings (`graded`), as it must not change what is found."""
     info = book()[finding.code]
     return replace(
         finding,
@@ -195,8 +202,7 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
                 else nullcontext()
             ):
                 examined = _tried(info, evidence, found)
-            # What another rule has reported already under its own code (GV201 by GV210) is not
-            # repeated
+            # A code that another rule has already reported (GV201 by GV210) is not repeated
             own = tuple(
                 each
                 for each in examined.findings
@@ -228,10 +234,10 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
 
 
 def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
-    """In their order; where the budget is tight, rules that vary the call wait until the Jacobian
-    was compared, the most worth first."""
+    """Yield the rules in their order. Where the budget is tight, rules with a price are postponed
+    until the Jacobian was compared, and then run in order of decreasing worth."""
     postponed = list[RuleInfo]()
-    for info in asked():
+    for info in runnable():
         if info.last:
             yield from sorted(postponed, key=lambda each: -each.worth)
             postponed.clear()
@@ -261,7 +267,8 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
             ran, reason = False, f"{LEFT_OUT}{spent}"
         if info.numeric and info.price is None and UNDECIDED not in found:
             seen.append(of_the_rest(f"{info.code} {info.name}", spent))
-    # Of the user's code a finding, of gradverify a fault that costs the rest of this rule
+    # An error of the user's code becomes a finding; one of gradverify's own is a fault that costs
+    # the rest of this rule
     except BaseException as error:
         if is_interrupt(error):
             raise
@@ -273,8 +280,8 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
             fault = fault_of(error, f"the rule {info.code}")
             reason = f"gradverify itself failed here: {fault.what}"
     if ran:
-        words = [*(each for each in seen if isinstance(each, str)), evidence.spending.cut]
-        reason = "; ".join(filter(None, words)) or None
+        notes = [*(each for each in seen if isinstance(each, str)), evidence.spending.cut]
+        reason = "; ".join(filter(None, notes)) or None
     run = RuleRun(
         info.code, "ran" if ran else "not_applicable", reason, evidence.subject.calls - before
     )
@@ -283,11 +290,11 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     return Examined(run, findings, comparisons, fault)
 
 
-# ---- One fault, one code: which finding stands where several rules found the same, by the ranks
-# that rules declare
+# ---- One mistake, one code: of several rules that found the same mistake, the one with the lowest
+# declared rank reports it
 def specific(findings: Findings) -> tuple[Finding, ...]:
-    """One fault, one code: at one (input, output) the most specific finding stands and lists the
-    others in `also`."""
+    """Keep the most specific finding of each (input, output), which lists the codes of the others
+    in `also`."""
     kept: list[Finding] = []
     for finding in sorted(findings, key=_rank):
         better = next((i for i, other in enumerate(kept) if _explains(other, finding)), None)
@@ -304,8 +311,8 @@ def _rank(finding: Finding) -> float:
 
 
 def _explains(better: Finding, finding: Finding) -> bool:
-    """Do both stand for one pair, and is `better` of a more specific rank? A finding without input
-    or output stands for all of them."""
+    """Return whether both findings are about one pair, and `better` has the more specific rank. A
+    finding without an input or output is about all of them."""
     if (
         _rank(better) >= _rank(finding)
         or _rank(finding) == math.inf
