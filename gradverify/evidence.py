@@ -17,7 +17,7 @@ from gradverify.modes import Modes
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.compare import Watch
 from gradverify.numerics.function.coordinates import UNITS, flat_real, numbers
-from gradverify.numerics.pairs.pair import Asked
+from gradverify.numerics.pairs.pair import Requested
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.seeds import Seed
@@ -153,20 +153,20 @@ class Evidence(Checked):
         iteration leaves."""
         return self.compared()
 
-    def compared(self, asked: Asked | None = None) -> Jacobian:
+    def compared(self, requested: Requested | None = None) -> Jacobian:
         """The `jacobian`, measured now; with what came of the one element that is asked for, where
         that was judged by itself."""
         self.forget_repeats()
         with self.spending.patient():
-            first = self._by_differences(asked)
+            first = self._by_differences(requested)
         found = beside_lifted(
-            first, lambda: self._by_differences(asked) if self._lifts_inside() else None
+            first, lambda: self._by_differences(requested) if self._lifts_inside() else None
         )
         if self.cast_inside and found is first:
             self.in_float64, self.cast_inside = "", False
         return found
 
-    def _by_differences(self, asked: Asked | None) -> Jacobian:
+    def _by_differences(self, requested: Requested | None) -> Jacobian:
         """Less what is known to be no fault of backward."""
 
         subject, wishes = self.subject, self.wishes
@@ -179,7 +179,7 @@ class Evidence(Checked):
                 self.watch,
                 subject.clock,
                 self.spending.short_of,
-                asked,
+                requested,
             )
 
         found = measure() if self.draws else subject.seldom_seeded(measure)

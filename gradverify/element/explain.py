@@ -17,8 +17,8 @@ from gradverify.model.problem import ProblemsError
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.explain import fixed_step, measure
 from gradverify.numerics.function.coordinates import mirror_of, place
-from gradverify.numerics.pairs.pair import Asked as PairElement
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
+from gradverify.numerics.pairs.pair import Requested as PairElement
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.report.names import element as named
@@ -269,11 +269,11 @@ def _by_fixed_step(m: Measured) -> str:
     assert m.fixed is not None
     ladder = replace(m, fixed=None)
     if m.fixed.outcome == "undecided":
-        said = f"the step {m.fixed.step:g} does not move the input"
+        start = f"the step {m.fixed.step:g} does not move the input"
     else:
         verdict = {"pass": "accepts", "mismatch": "rejects"}.get(m.fixed.outcome, "cannot judge")
-        said = f"torch.autograd.gradcheck's rule {verdict} this element at eps {m.fixed.step:g}"
-    return f"{said}; under `eps: auto`: {conclusion(ladder)}"
+        start = f"torch.autograd.gradcheck's rule {verdict} this element at eps {m.fixed.step:g}"
+    return f"{start}; under `eps: auto`: {conclusion(ladder)}"
 
 
 # ---- One element of a Subject's Jacobian: found, measured, and its verdict in words
@@ -287,14 +287,14 @@ BY_ITSELF = "the check compares {}, each as a sum; here the element is judged by
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Requested:
     """The two halves of `--element`, as written: `w[3,1]` and `y0[2]`."""
 
     input: str
     output: str
 
 
-def explain(subject: Subject, asked: Asked | None = None) -> Element:
+def explain(subject: Subject, requested: Requested | None = None) -> Element:
     """The element that was asked for; without any, the worst of the check.
 
     Raises ProblemsError where no such element is, UserCodeError where the user's code raises or
@@ -302,11 +302,11 @@ def explain(subject: Subject, asked: Asked | None = None) -> Element:
     """
     evidence, before = evidence_of(subject), subject.calls
     with evidence.standing.mode():
-        if asked is not None:
-            moved = input_element(evidence, asked.input)
-            seen = output_element(evidence, asked.output)
+        if requested is not None:
+            moved = input_element(evidence, requested.input)
+            seen = output_element(evidence, requested.output)
             found = evidence.compared(_of(moved, seen))
-            record = found.pairs[moved.tensor, seen.tensor].asked
+            record = found.pairs[moved.tensor, seen.tensor].requested
             element = _element(evidence, moved, seen, found, record)
         else:
             moved, seen, record = _worst(evidence)

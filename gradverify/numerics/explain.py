@@ -39,10 +39,10 @@ from gradverify.numerics.estimate.ladder import (
     with_tail_noise,
 )
 from gradverify.numerics.estimate.samples import Samples
-from gradverify.numerics.excuses.insensitive import beside_insensitive
+from gradverify.numerics.excuses.insensitive import with_insensitive
 from gradverify.numerics.function.point import Function
 from gradverify.numerics.judging import Judged, no_limits
-from gradverify.numerics.pairs.pair import Asked, ElementRecord
+from gradverify.numerics.pairs.pair import ElementRecord, Requested
 from gradverify.numerics.prepare import Settings, prepare
 from gradverify.numerics.rungs import RATIO, Array, Z, finite_size
 from gradverify.numerics.tolerance import Tolerances, verdicts
@@ -72,7 +72,7 @@ VERDICTS: dict[Outcome, Decision] = {
 
 def measure(
     function: Function,
-    asked: Asked,
+    requested: Requested,
     *,
     checked: ElementRecord | None = None,
     **settings: Unpack[Settings],
@@ -83,18 +83,18 @@ def measure(
     where it has no column of its own (`symmetric`).
     """
     prepared = prepare(function, grouped=False, **settings)
-    column = column_at(prepared.point, asked.input, asked.input_index) if prepared else None
+    column = column_at(prepared.point, requested.input, requested.input_index) if prepared else None
     if prepared is None or column is None:
         raise ValueError("this coordinate moves with its mirror image only")
     if checked is None:
-        [pair] = beside_insensitive(prepared, [pair_of_one(prepared, asked)])
-        checked = pair.asked
+        [pair] = with_insensitive(prepared, [pair_of_one(prepared, requested)])
+        checked = pair.requested
     assert checked is not None
     run = prepared.fresh()
     point = prepared.point
     a = np.array([checked.analytic])
     columns = np.array([column])
-    outs = np.array([point.parts[asked.output].start + asked.output_index])
+    outs = np.array([point.parts[requested.output].start + requested.output_index])
     tolerances = Tolerances(
         prepared.atol, run.rtols()[outs], np.array([checked.floor]), np.zeros(1, bool)
     )

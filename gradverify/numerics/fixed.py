@@ -8,7 +8,7 @@ import numpy as np
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair, Tally, without_kinks
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair, Requested, Tally, without_kinks
 from gradverify.numerics.rungs import PIECE, Array, Mask, pieces
 from gradverify.numerics.verdict import Limit
 
@@ -22,7 +22,7 @@ def check_fixed(
     atol: float,
     rtol: float,
     keep: int = 10,
-    asked: Asked | None = None,
+    requested: Requested | None = None,
 ) -> tuple[Pair, ...]:
     """Every element under exactly this step. As in gradcheck the two parts of a complex element are
     one number, and the whole analytic Jacobian is held at once."""
@@ -36,7 +36,7 @@ def check_fixed(
         width = max(2, PIECE // max(m, 1)) // 2 * 2  # the parts of a complex element stay together
         for tensor, (begin, end) in enumerate(pairwise(point.starts.tolist())):
             of_tensor = [
-                Tally(tensor, o, (part.stop - part.start, end - begin), keep, asked)
+                Tally(tensor, o, (part.stop - part.start, end - begin), keep, requested)
                 for o, part in enumerate(point.parts)
             ]
             tallies += of_tensor

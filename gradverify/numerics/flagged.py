@@ -265,7 +265,9 @@ class Search:
 
 
 MOST = 12  # lines of a pair that are followed, and strays
-STANDS = 2.0  # of the tolerance: some gradient is far above it: the comparison could have failed
+ABOVE_TOLERANCE = (
+    2.0  # of the tolerance: some gradient is far above it: the comparison could have failed
+)
 SEARCH = 60  # forward calls that it may take to find an entry of a line
 ONE_BY_ONE = 64  # entries of a line that are measured alone
 
@@ -297,7 +299,7 @@ class FollowedPair:
         self.pattern = run.structure.patterns[tensor][output]
         self.part = run.point.parts[output]
         self.blocks = self.pattern.block_of_outputs()
-        self.tally = Tally(tensor, output, (MAP_ROWS + 1, 1), self.keep, run.asked)
+        self.tally = Tally(tensor, output, (MAP_ROWS + 1, 1), self.keep, run.requested)
         self.wrong_lines = set[int]()
         self.open_blocks = set[int]()
         self.kinked_blocks = set[int]()
@@ -377,7 +379,7 @@ class FollowedPair:
             resolution=screened.resolution,
             quick=total - len(screened.flagged),
             lines=mode.lines,
-            largest=max(entries.largest, STANDS if screened.stands else 0.0),
+            largest=max(entries.largest, ABOVE_TOLERANCE if screened.resolved else 0.0),
             entries=None,
         )
 
@@ -443,12 +445,14 @@ class FollowedPair:
             return self._alone((columns, outputs))
         if line not in self._rows:
             # The flagged rows of one block together: a column's calls tell of all of them
-            beside = pair.flagged[self.blocks[pair.flagged - self.part.start] == block][:MOST]
-            beside = beside if line in beside else outputs
-            column = np.repeat(columns, len(beside))
-            out = np.tile(beside, len(columns))
+            neighbours = pair.flagged[self.blocks[pair.flagged - self.part.start] == block][:MOST]
+            neighbours = neighbours if line in neighbours else outputs
+            column = np.repeat(columns, len(neighbours))
+            out = np.tile(neighbours, len(columns))
             found = measured_alone(self.run, column, out)
-            self._rows |= {row: found.take(np.flatnonzero(out == row)) for row in beside.tolist()}
+            self._rows |= {
+                row: found.take(np.flatnonzero(out == row)) for row in neighbours.tolist()
+            }
         return self._rows[line]
 
     def _behind_stray(self, group: int, line: int) -> Judged | None:

@@ -37,10 +37,10 @@ class SharedGroups:
     users: list[int]
 
 
-def shared_groups(asked: Sequence[Sequence[RowGroups]]) -> list[SharedGroups]:
-    """The distinct row groups among those that each input `asked` has, one per output tensor."""
+def shared_groups(inputs: Sequence[Sequence[RowGroups]]) -> list[SharedGroups]:
+    """The distinct row groups among those that each input `inputs` has, one per output tensor."""
     found = list[SharedGroups]()
-    for user, rows in enumerate(asked):
+    for user, rows in enumerate(inputs):
         for output, groups in enumerate(rows):
             same = next(
                 (
@@ -65,8 +65,8 @@ def pulled_groups(
 
     `wanted`: as in `gradients`.
     """
-    asked = sum(int(point.starts[t + 1] - point.starts[t]) for t in wanted)
-    for groups in shared.groups.spans(BATCH * asked // max(len(point.x), 1)):
+    inputs = sum(int(point.starts[t + 1] - point.starts[t]) for t in wanted)
+    for groups in shared.groups.spans(BATCH * inputs // max(len(point.x), 1)):
         yield (
             groups,
             gradients(point, shared.output, shared.groups.weighted(groups, weights), wanted),
@@ -81,15 +81,15 @@ def gradients(
 
     `wanted`: the inputs that are asked for, None for all; what stands at the others is void.
     """
-    asked = range(len(point.buffers)) if wanted is None else wanted
+    inputs = range(len(point.buffers)) if wanted is None else wanted
     found = np.empty((len(cotangents), len(point.x)))
     # Other types than float64 are pulled back as training does, with its roundings
     fits = point.shapes[output][1] is torch.float64 and all(
         x.dtype is torch.float64 for x in point.buffers
     )
     if len(cotangents) >= WORTH_A_BATCH and point.batched is not False and fits:
-        fresh = [t for t in asked if (output, t) not in point.compared]
-        point.batched = _in_batches(point, output, cotangents, asked, found) and (
+        fresh = [t for t in inputs if (output, t) not in point.compared]
+        point.batched = _in_batches(point, output, cotangents, inputs, found) and (
             not fresh or _agree(point, output, cotangents, found, fresh)
         )
         if point.batched:
@@ -110,7 +110,7 @@ def _plain(point: Point, output: int, rows: Index, weights: Array) -> Array:
 
 
 def _in_batches(
-    point: Point, output: int, cotangents: Sequence[Cotangent], asked: Sequence[int], found: Array
+    point: Point, output: int, cotangents: Sequence[Cotangent], inputs: Sequence[int], found: Array
 ) -> bool:
     """Writes the gradients [n, N] of these inputs where the function gives many at once."""
     shape, _, device = point.shapes[output]
@@ -123,11 +123,13 @@ def _in_batches(
         batch = np.zeros((len(part), shape.numel()))
         (which, rows, weights) = _concatenated(part)
         batch[which, rows] = weights
-        pulled = vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
+        pulled = vjps(
+            output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), inputs
+        )
         if pulled is None:
             return False
         point.backward += len(batch)
-        for t, gradient in zip(asked, pulled, strict=True):
+        for t, gradient in zip(inputs, pulled, strict=True):
             found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(
                 gradient
             ).reshape(len(batch), -1)
@@ -145,14 +147,14 @@ def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]
 
 
 def _agree(
-    point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]
+    point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, inputs: Sequence[int]
 ) -> bool:
     """Do all gradients of these inputs add up, with weights of either sign, to what one plain
     backward makes of the sum of the cotangents?"""
     weights = away_from_zero(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
     which, rows, values = _concatenated(cotangents)
     plain = _plain(point, output, rows, weights[which] * values)
-    for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
+    for part in (slice(point.starts[t], point.starts[t + 1]) for t in inputs):
         off = np.abs(plain[part] - weights @ found[:, part])
         size = np.abs(weights) @ np.abs(found[:, part])
         finite = np.isfinite(size)

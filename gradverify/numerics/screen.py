@@ -57,7 +57,7 @@ from gradverify.numerics.seed_vectors import (
 )
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, paired
 from gradverify.numerics.survey import STRAY, Directions
-from gradverify.numerics.tolerance import floors, guarded, stands_out
+from gradverify.numerics.tolerance import floors, guarded, is_resolved
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 # ---- Derivatives along a probe of weighted sums of how far the outputs moved, each with its error
@@ -288,7 +288,7 @@ class Screened:
     `strays` lie off the pattern; few are kept, `stray_count` of them in all: (group, column)
     that was pulled back; (NO_ENTRY, output) of blocks, where an output moved that depends on
     nothing. `resolution`: the largest tol + U of the lines that passed, as a derivative along the
-    probe; `stands`: some of them stand out of rounding. `lost`: those of the flagged whose analytic
+    probe; `resolved`: some of them stand out of rounding. `lost`: those of the flagged whose analytic
     sum is not finite.
     """
 
@@ -300,7 +300,7 @@ class Screened:
     strays: Sequence[tuple[int, int]]
     stray_count: int
     resolution: float
-    stands: bool
+    resolved: bool
     lost: Index
 
 
@@ -524,7 +524,7 @@ def _screened(
 
     first = [measured(k, steps.start) for k in range(len(directions.moves))]
     magnitudes = survey.magnitudes(point.shared(reach))
-    row_floors = floors(magnitudes, stands_out(magnitudes, alive, magnitudes.reach))
+    row_floors = floors(magnitudes, is_resolved(magnitudes, alive, magnitudes.reach))
 
     # What moves on wider rungs alone: a screen proves nothing there
     unmoved = (survey.unmoved | survey.wide)[tensor]
@@ -553,7 +553,7 @@ def _screened(
         share = max(share, SEEN * seen.get((tensor, o), 0.0))
         off = np.zeros(len(numbers))
         resolution = 0.0
-        stands = False
+        resolved = False
 
         def again(k: int, i: Index, rungs: Stage) -> ProbeDerivative:
             return measured(k, rungs)[o].take(i)
@@ -572,7 +572,7 @@ def _screened(
             )
             off, right = np.maximum(off, surely), passed & count
             resolution = max(resolution, float((tolerance + bar).max(initial=0.0, where=right)))
-            stands |= bool((right & (tolerance > 2 * floor)).any())
+            resolved |= bool((right & (tolerance > 2 * floor)).any())
             doubt |= ~passed
         # Without what is no larger than the rounding of forward, in which such a term may hide
         rounding = WEIGHTS[0] * row_floors[part].min(initial=np.inf) if each.rows else 0.0
@@ -589,7 +589,7 @@ def _screened(
             strays,
             each.stray_count - len(each.strays) + len(strays),
             resolution,
-            stands,
+            resolved,
             numbers[lost],
         )
 

@@ -210,7 +210,7 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
     )
 
 
-def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
+def is_resolved(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
     """Outputs [M] of which a derivative is resolved, or whose `reach` is more than rounding."""
     return resolved | (reach > rounding_reach(rows))
 

@@ -17,7 +17,7 @@ from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.coordinates import UNITS, Columns, columns_of
 from gradverify.numerics.function.point import Clock, Function, Narrow, Point
 from gradverify.numerics.judging import OverBudget, Structure, no_budget
-from gradverify.numerics.pairs.pair import Asked, Pair
+from gradverify.numerics.pairs.pair import Pair, Requested
 from gradverify.numerics.rungs import U64, ULP
 from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator, signed
@@ -73,14 +73,16 @@ def jacobian(
     watch: Watch | None = None,
     clock: Clock | None = None,
     over_budget: OverBudget = no_budget,
-    asked: Asked | None = None,
+    requested: Requested | None = None,
 ) -> Jacobian:
     """Every (input, output) pair against finite differences; `watch` is told the choice before the
-    comparison begins. `asked`: see `Pair`."""
+    comparison begins. `requested`: see `Pair`."""
     filled = Filled(function)
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
-        found = check_fixed(filled, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked)
+        found = check_fixed(
+            filled, settings.eps, atol=atol, rtol=rtol, keep=WORST, requested=requested
+        )
         choice, structure = None, Structure()
     else:
         mode = None if settings.mode == "auto" else Mode(settings.mode)
@@ -104,7 +106,7 @@ def jacobian(
             watch=watch,
             clock=clock,
             over_budget=over_budget,
-            asked=asked,
+            requested=requested,
         )
         found, choice, structure = compared.pairs, compared.choice, compared.structure
     pairs = {(pair.input, pair.output): pair for pair in found}
@@ -187,9 +189,12 @@ class Filled:
 
     def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Tensors:
         gradients = self._function.vjp(cotangents, inputs)
-        asked = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
+        requested = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
         self.given.update(
-            (i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in asked
+            (i, k)
+            for i, gradient in enumerate(gradients)
+            if gradient is not None
+            for k in requested
         )
         return filled(gradients, self.inputs)
 

@@ -16,7 +16,7 @@ import torch
 from live import subject
 
 from element.kinds import KINDS, given, of_one
-from gradverify.element.explain import Asked, explain
+from gradverify.element.explain import Requested, explain
 from gradverify.evidence import Evidence
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit
@@ -105,7 +105,7 @@ def explained(kind, evidence, pair, place):
         element_name(x.name, x.value, place[1]),
         element_name(f"y{evidence.forward.checked[pair.output]}", y, place[0]),
     )
-    return explain(kind.make(), Asked(*names))
+    return explain(kind.make(), Requested(*names))
 
 
 @pytest.mark.parametrize("name", list(KINDS))
@@ -200,7 +200,7 @@ def test_an_element_too_little_wrong_for_its_line_is_wrong_by_itself_and_the_che
     assert all(
         pair.count(Outcome.PASS) == pair.elements for pair in Evidence(made).jacobian.pairs.values()
     )
-    element = explain(made, Asked("x[1]", "y0[1]"))
+    element = explain(made, Requested("x[1]", "y0[1]"))
     assert element.measured.outcome == "mismatch" and element.conclusion.startswith("wrong: ")
     assert element.in_check.startswith(
         f"in the whole check the {mode[:-1]} that holds it passes. Could miss an entry wrong by "
@@ -210,12 +210,12 @@ def test_an_element_too_little_wrong_for_its_line_is_wrong_by_itself_and_the_che
         f"the check compares {mode}, each as a sum; here the element is judged by itself"
         in element.notes
     )
-    right = explain(made, Asked("x[0]", "y0[0]"))
+    right = explain(made, Requested("x[0]", "y0[0]"))
     assert right.measured.outcome == "pass" and right.in_check is None
 
 
 def test_what_an_iteration_leaves_is_told_as_that():
-    element = explain(KINDS["an iteration's start"].make(), Asked("w[1]", "y0[1]"))
+    element = explain(KINDS["an iteration's start"].make(), Requested("w[1]", "y0[1]"))
     assert (
         element.measured.outcome == "pass"
         and element.measured.error > element.measured.tolerance.value
@@ -228,13 +228,13 @@ def test_what_an_iteration_leaves_is_told_as_that():
 
 def test_a_zero_that_an_inner_rounding_may_hide_is_open_in_explain_too():
     for name in ("asleep, zero", "asleep with a domain, zero"):
-        element = explain(KINDS[name].make(), Asked("x[2]", "y0[0]"))
+        element = explain(KINDS[name].make(), Requested("x[2]", "y0[0]"))
         assert (element.measured.analytic, element.measured.verdict) == (0.0, "undecided")
         assert "f moves in steps of the rounding of larger numbers inside it" in element.conclusion
 
 
 def test_of_an_undecided_element_the_numbers_the_reason_and_the_way_out_are_one_sentence():
-    conclusion = explain(KINDS["noise"].make(), Asked("x[0]", "y0[0]")).conclusion
+    conclusion = explain(KINDS["noise"].make(), Requested("x[0]", "y0[0]")).conclusion
     assert conclusion.startswith("neither right nor wrong: the numeric value is 0.54")
     assert (
         ", the tolerance 5.4e-07; the forward's own noise is larger than the tolerance; compute in "

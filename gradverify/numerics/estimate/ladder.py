@@ -393,10 +393,10 @@ def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
     grow, d = _growing(s, quotient, noise)
     height = np.max(np.where(grow, d[1:] * s.h[2:], 0.0), 0)
     found = (grow.sum(0) >= 3) & (height < HUMP)
-    beside = np.min(np.where(grow, s.h[2:], np.inf), 0) > TIE * s.scale
+    off_centre = np.min(np.where(grow, s.h[2:], np.inf), 0) > TIE * s.scale
     for f, sign, width in ((s.up, 1.0, s.step_up), (s.down, -1.0, s.step_down)):
         grow, _ = _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)
-        found &= ~beside | grow.any(0)
+        found &= ~off_centre | grow.any(0)
     return np.where(found, height, 0.0)
 
 

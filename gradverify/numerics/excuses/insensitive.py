@@ -26,7 +26,9 @@ from gradverify.numerics.verdict import Limit
 # Size of inputs: an inner 1e8 rounds away the quick steps of those below 1e-5, an inner 1 of those
 # below 1e-13
 TINY = 1e-4
-LONE = 1e-9  # of those among larger ones: one of a thousand million random numbers is so small
+TINY_AMONG_LARGER = (
+    1e-9  # of those among larger ones: one of a thousand million random numbers is so small
+)
 AWAY = 1e-2  # where the rounding of f is measured
 # Between its points: above the rounding of 1e8 (1.5e-8); sin(1e5 x) is smooth there, which looks
 # like noise at 3e-5 (measured)
@@ -42,12 +44,12 @@ INNER = 8.0
 # Roundings of f, or of 1: more is no rounding of numbers up to 1e8 inside it. It is f that moves
 # faster than the points are apart, as sin(1e9 x) does
 INNERMOST = 1e9
-TELLS = 1e-3  # of what a quick step moves f by: less noise leaves the steps what they tell
+SIGNIFICANT = 1e-3  # of what a quick step moves f by: less noise leaves the steps what they tell
 ALIKE = 1e-6  # of the sum of all terms: how well the gradient and f agree
 CALLS = POINTS + len(BETWEEN) + 2 * RUNGS  # forward calls a tensor, at most
 
 
-def beside_insensitive(run: Run, pairs: list[Pair]) -> list[Pair]:
+def with_insensitive(run: Run, pairs: list[Pair]) -> list[Pair]:
     """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree
     with f at steps up to 1, passes that do not.
 
@@ -113,7 +115,7 @@ def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> 
 def _tiny(point: Point, tensor: int) -> Index:
     c = point.columns
     columns = c.of(tensor)
-    tiny = (c.size[columns] < TINY) | (c.scale[columns] < LONE)
+    tiny = (c.size[columns] < TINY) | (c.scale[columns] < TINY_AMONG_LARGER)
     tiny &= (c.x[columns] - ROOM >= c.low[columns]) & (c.x[columns] + ROOM <= c.high[columns])
     return columns[tiny & np.isfinite(c.x[columns])]
 
@@ -133,7 +135,7 @@ def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
     hides = (
         (noise > INNER * point.unit * size)
         & (noise <= INNERMOST * point.unit * np.maximum(size, 1.0))
-        & (noise > TELLS * near)
+        & (noise > SIGNIFICANT * near)
         & (point.unit <= LOW_UNIT)
         & np.isfinite(noise)
     )

@@ -28,11 +28,11 @@ from gradverify.numerics.judging import (
     Decided,
     Judged,
     Run,
-    lone_columns,
-    lone_derivatives,
+    confirmed_mismatches,
     quick_samples,
     row_by_row,
-    standing,
+    single_columns,
+    single_derivatives,
 )
 from gradverify.numerics.rungs import (
     BASE,
@@ -77,7 +77,7 @@ def excuse_cancelled(run: Run, judged: Judged) -> Iterator[Decided]:
     if wrong.any():
         wrong &= judged.derivative.unchanged | hidden_by_cancelling(run, judged)
     for i in run.by_pair(judged.column, judged.out, np.flatnonzero(wrong)):
-        i = i[~_standing(run, judged.take(i))]
+        i = i[~_confirmed(run, judged.take(i))]
         yield Decided(i, Limit.CANCELS, _unseen_slope(run, judged.take(i)))
 
 
@@ -148,10 +148,10 @@ def beyond_cancelling(run: Run, judged: Judged) -> Mask:
         * np.maximum(noise, STEPS * run.survey.size[judged.out])
         / (BASE * run.columns.scale[judged.column])
     )
-    stands = (
+    wrong = (
         judged.verdicts_with(np.where(d.unchanged, most, _under(run, judged, noise))) == MISMATCH
     )
-    return np.asarray(stands & (resolved | still | ~np.isfinite(judged.analytic)))
+    return np.asarray(wrong & (resolved | still | ~np.isfinite(judged.analytic)))
 
 
 def hidden_by_cancelling(run: Run, judged: Judged, noise: Array | None = None) -> Mask:
@@ -161,20 +161,22 @@ def hidden_by_cancelling(run: Run, judged: Judged, noise: Array | None = None) -
     return np.asarray(judged.verdicts_with(_under(run, judged, noise[judged.out])) != MISMATCH)
 
 
-def _standing(run: Run, part: Judged) -> Mask:
+def _confirmed(run: Run, part: Judged) -> Mask:
     """Which mismatches [E] stand when their columns climb every rung under the measured noise: the
     likeliest first, a few columns."""
     noise = run.inner_noise
     change = np.abs(part.analytic - part.derivative.value) * run.columns.scale[part.column]
 
-    def stands(columns: Index) -> Mask:
+    def wrong(columns: Index) -> Mask:
         few = part.take(columns)
-        d = lone_derivatives(run, few.column, few.out, noise)
+        d = single_derivatives(run, few.column, few.out, noise)
         return np.asarray(
             few.verdicts_with(np.where(d.unchanged, _unseen_slope(run, few), 0.0), d) == MISMATCH
         )
 
-    return standing(part.column, np.argsort(-change / noise[part.out], kind="stable"), stands)
+    return confirmed_mismatches(
+        part.column, np.argsort(-change / noise[part.out], kind="stable"), wrong
+    )
 
 
 def _unseen_slope(run: Run, judged: Judged) -> Array:
@@ -224,10 +226,10 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
             if noisy
             else AMPLIFIED * float(run.reach.rows().reach[row]) / run.columns.size[part.column]
         )
-        stands = part.verdicts_with(most) == MISMATCH
-        if stands.any() and run.over_budget(POINTS):
-            yield Decided(i[~stands], Limit.BUDGET)
-        elif not stands.all():
+        wrong = part.verdicts_with(most) == MISMATCH
+        if wrong.any() and run.over_budget(POINTS):
+            yield Decided(i[~wrong], Limit.BUDGET)
+        elif not wrong.all():
             for ways, wider in ((FEW, WIDER), (POINTS, 1.0)):
                 sigma = run.point.row_rounding(row, ways, RIPPLES if noisy else ULP)
                 noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
@@ -571,12 +573,12 @@ def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
     if not_numbers.size:
         column = judged.column[not_numbers]
 
-        def stands(few: Index) -> Mask:
+        def wrong(few: Index) -> Mask:
             return ~np.isin(
-                column[few], columns_at_ends(run, lone_columns(run.point, np.unique(column[few])))
+                column[few], columns_at_ends(run, single_columns(run.point, np.unique(column[few])))
             )
 
-        i = not_numbers[~standing(column, np.arange(len(column)), stands)]
+        i = not_numbers[~confirmed_mismatches(column, np.arange(len(column)), wrong)]
         yield Decided(i, np.array(limits(judged.derivative.take(i)), object))
 
 

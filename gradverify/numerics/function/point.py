@@ -468,9 +468,9 @@ class Point:
         round every operation at random: in float32 of `row_in_float64` where gradients come in
         float32, else of `row`, at inputs so many roundings away. None where the function offers
         fewer than two."""
-        narrow, asked = self.narrow, (output, roundings)
-        if self._shaken is None or self._shaken[0] != asked:
-            self._shaken = asked, []
+        narrow, key = self.narrow, (output, roundings)
+        if self._shaken is None or self._shaken[0] != key:
+            self._shaken = key, []
         rows = self._shaken[1]
         shaken = (
             partial(self.function.shaken_vjp, roundings=roundings)

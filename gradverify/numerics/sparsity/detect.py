@@ -490,10 +490,10 @@ def _dense(axis: Axis, opening: Sequence[Mask], seed: Seed) -> Mask:
     ).astype(int)
     singles = np.array([axis.moved(np.arange(axis.length) == place) for place in places])
     for part in suspects:
-        heard = singles[:, part]
-        heard = heard[heard.any(1)].astype(np.float32)
+        received = singles[:, part]
+        received = received[received.any(1)].astype(np.float32)
         # Any two that moved something have an output in common
-        dense[part] = len(heard) > 1 and bool((heard @ heard.T > 0).all())
+        dense[part] = len(received) > 1 and bool((received @ received.T > 0).all())
     return dense
 
 
@@ -522,8 +522,8 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
                 axis.length,
                 stride,
             )
-            heard = bits[part].reshape(in_order)
-            if not (heard & ~words).any() and int((heard == words).any((0, 2)).sum()) >= min(
+            received = bits[part].reshape(in_order)
+            if not (received & ~words).any() and int((received == words).any((0, 2)).sum()) >= min(
                 EVIDENCE, axis.length // 2 + 1
             ):
                 place[part].reshape(in_order)[...] = every
