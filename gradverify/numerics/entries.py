@@ -389,8 +389,8 @@ def _pieces(line: Index) -> Iterator[Index]:
 # outputs of the group are pulled back in halves by the bits of their numbers. That identifies the
 # output that each number comes from, or shows that it comes from several outputs, which are then
 # pulled back one by one.
-# Fraction of a set of outputs that is searched: a full search takes a third more backwards than
-# there are outputs
+# Parts that a set of outputs is split into: a full search takes a third more backwards than there
+# are outputs
 PARTS = 4
 NEARER = 5  # rungs finer (a step 600 times smaller) at which a tie must still be a tie
 MOST_ENTRIES = 1 << 21  # most entries off the pattern of a group that are kept

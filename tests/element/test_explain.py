@@ -109,7 +109,7 @@ def test_without_an_element_the_worst_of_the_check_is_taken():
     )
 
 
-@pytest.mark.parametrize("asked", [None, FIRST])
+@pytest.mark.parametrize("requested", [None, FIRST])
 def test_what_only_the_whole_check_can_say_is_said(requested):
     """Each of 0.9 and 0.9 is a subgradient of max(x, y) at x = y; moved together, x and y give 1,
     not 1.8."""

@@ -106,7 +106,7 @@ def test_a_fixed_step_is_judged_by_the_rule_of_gradcheck():
 
 @pytest.mark.parametrize("mode", [None, Mode.ENTRIES, Mode.ROWS, Mode.BLOCKS])
 @pytest.mark.parametrize(
-    "asked", [Requested(0, 0, 2, 2), Requested(0, 0, 1, 2), Requested(0, 0, 4, 4)]
+    "requested", [Requested(0, 0, 2, 2), Requested(0, 0, 1, 2), Requested(0, 0, 4, 4)]
 )
 def test_what_comes_of_an_element_that_is_asked_for_is_kept_in_every_mode(mode, requested):
     """One that passes, a zero that needs no solver, one that is wrong; `by_itself` tells which of
