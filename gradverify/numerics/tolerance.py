@@ -150,7 +150,8 @@ class Magnitudes:
 
     @cached_property
     def saturated(self) -> Array:
-        """The largest change [M] of an output that may be saturated, given its tensor's values."""
+        """The change [M] that rounding alone may cause in an output as large as its tensor's
+        values, or in a saturated one."""
         size = self.size.copy()
         for part in self.parts:
             size[part] = np.maximum(size[part], rms(size[part]))
