@@ -35,8 +35,8 @@ Watch = Callable[[Choice], None]
 
 @dataclass(frozen=True)
 class Compared:
-    """A `Pair` per (input, output); how they were compared; forward calls, `noise` of them before
-    structure, and backward calls."""
+    """The result of a comparison: a `Pair` per (input, output); how they were compared; the number
+    of forward calls, `noise` of them before structure was detected, and of backward calls."""
 
     pairs: tuple[Pair, ...]
     choice: Choice | None
@@ -57,7 +57,10 @@ def compare(
     requested: Requested | None = None,
     **settings: Unpack[Settings],
 ) -> Compared:
-    """`mode` None: the strongest comparison that `limits` afford. `requested`: see `Pair`."""
+    """Compare backward with finite differences for every pair.
+
+    `mode` None: the strongest comparison that `limits` afford. `requested`: see `Pair`.
+    """
     run = prepare(function, thrifty=mode in (None, Mode.ENTRIES), **settings)
     if run is None:
         return Compared((), None, Structure(), 0, 0, 0)
@@ -73,7 +76,7 @@ def compare(
     if not by_entries:
         pairs, structure, left = compare_sums(run, choice, keep)
         choice = replace(choice, left=left)
-        # Lines that could not be decided, where nothing is wrong: their elements may be
+        # Undecided lines where nothing is wrong: their elements may be decidable
         open_ = any(pair.count(Outcome.UNDECIDED) for pair in pairs) and not _wrong(pairs)
         if choice.spared_entries and open_:
             choice = replace(
@@ -96,5 +99,5 @@ def compare(
 
 
 def _wrong(pairs: Sequence[Pair]) -> bool:
-    """Is an element, or a line, of any pair wrong?"""
+    """Return whether an element, or a line, of any pair is wrong."""
     return any(pair.count(Outcome.MISMATCH) for pair in pairs)
