@@ -224,7 +224,7 @@ class Against(Enum):
 class Why(Enum):
     """The reason for the choice of a comparison."""
 
-    ASKED = "asked for"
+    REQUESTED = "requested"
     FITS = "the strongest that fits"
     NOTHING_FITS = "the cheapest, where nothing fits"
     DECIDES = "what may decide the lines that a faster one left open"
@@ -295,7 +295,7 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
     """
     passed_over: list[tuple[Candidate, Against]] = []
     if mode is not None:
-        why, candidate = Why.ASKED, Candidate(mode, costs.of[mode])
+        why, candidate = Why.REQUESTED, Candidate(mode, costs.of[mode])
     else:
         why = Why.NOTHING_FITS
         of_mode = (Candidate(mode, costs.of[mode]) for mode in Mode)  # the strongest first

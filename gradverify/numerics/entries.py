@@ -595,7 +595,7 @@ class ColourGroups:
 
     @property
     def _by_columns(self) -> bool:
-        """Return whether the tensor is so small that its columns are better compared one by one."""
+        """Whether the tensor is so small that its columns are better compared one by one."""
         return self.plan.size <= SMALL and not self.sweep.run.over_budget(EVERY_RUNG)
 
     # ---- one-hot numbers
@@ -822,7 +822,7 @@ class Sweep:
 
     @property
     def budget_ended(self) -> bool:
-        """Return whether the budget affords no further column and an element measured individually
+        """Whether the budget affords no further column and an element measured individually
         is wrong, which suffices."""
         return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
 

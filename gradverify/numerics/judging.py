@@ -393,7 +393,7 @@ class Run:
 
     @cached_property
     def quiet(self) -> bool:
-        """Return whether bars twice as wide as necessary are still far below the tolerance and
+        """Whether bars twice as wide as necessary are still far below the tolerance and
         there is room for a step on either side: all values are float64 with no more noise than
         rounding."""
         point = self.point
@@ -618,7 +618,7 @@ class Judged(Record):
 
     @property
     def outcome(self) -> Codes:
-        """Return `Outcome` codes [E]."""
+        """`Outcome` codes [E]."""
         d = self.derivative
         if not (self.verdict.any() or d.rough):
             return np.full(len(self.analytic), Outcome.PASS, np.int8)

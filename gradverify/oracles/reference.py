@@ -261,7 +261,7 @@ def reference_gradients(
     jacobian = measured() if len(point.f0) > ONE_BY_ONE else None
     patterns = jacobian.structure.patterns if jacobian else {}
     choice = jacobian.choice if jacobian else None
-    asked = choice is None or choice.why is Why.ASKED
+    asked = choice is None or choice.why is Why.REQUESTED
     sums = choice is not None and choice.mode is Mode.BLOCKS
     pairs = dict[tuple[int, int], Pair]()
     for o, height in enumerate(heights):

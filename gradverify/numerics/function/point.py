@@ -346,7 +346,7 @@ class Point:
 
     @cached_property
     def _coarsest(self) -> float:
-        """Return the coarsest roundoff of the operations that torch sees: one forward call."""
+        """The coarsest roundoff of the operations that torch sees: one forward call."""
         return self.spread(1)[1]
 
     @property

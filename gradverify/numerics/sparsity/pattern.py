@@ -39,7 +39,7 @@ class Pattern:
     nothing: Mask
 
     def __len__(self) -> int:
-        """The number of real output coordinates."""
+        """Return the number of real output coordinates."""
         return len(self.nothing)
 
     @property
@@ -98,8 +98,8 @@ class Pattern:
         return RowGroups(self, group, int(group.max(initial=-1)) + 1)
 
     def block_of_outputs(self, part: slice = slice(None)) -> Index:
-        """The independent block [M] of each output, or of a part of them; NO_ENTRY where it depends
-        on nothing."""
+        """Return the independent block [M] of each output, or of a part of them; NO_ENTRY where an
+        output depends on no input."""
         nothing = self.nothing[part]
         block = np.zeros(len(nothing), np.intp)
         for k in self.single:
@@ -107,8 +107,8 @@ class Pattern:
         return np.where(nothing, NO_ENTRY, block)
 
     def block_of_inputs(self, part: slice | Index = slice(None)) -> Index:
-        """The independent block [N] of each input coordinate, or of some of them, numbered as those
-        of the outputs."""
+        """Return the independent block [N] of each input coordinate, or of some of them, numbered
+        as those of the outputs."""
         place = np.arange(*part.indices(self.size)) if isinstance(part, slice) else part
         block = np.zeros(len(place), np.intp)
         for k in self.single:
@@ -121,7 +121,7 @@ class Pattern:
 
 
 def dense(shape: Sequence[int], outputs: int) -> Pattern:
-    """Every output may depend on every input, if there is one."""
+    """Return a pattern in which every output may depend on every input, if there is one."""
     zero, empty = repeated(np.intp(0), outputs), not math.prod(shape)
     high = tuple(repeated(np.intp(-1 if empty else n - 1), outputs) for n in shape)
     return Pattern(tuple(shape), tuple(zero for _ in shape), high, np.full(outputs, empty))
@@ -130,7 +130,7 @@ def dense(shape: Sequence[int], outputs: int) -> Pattern:
 @dataclass(frozen=True)
 class RowGroups:
     """The outputs of one pattern in groups that share no input. `group` [M]; outputs that depend on
-    nothing are in the first one."""
+    no input are in the first one."""
 
     pattern: Pattern
     group: Index
@@ -144,12 +144,12 @@ class RowGroups:
         )
 
     def members(self, group: int) -> Index:
-        """The outputs of a group, ascending."""
+        """Return the outputs of a group, ascending."""
         order, starts = self._sorted
         return order[starts[group] : starts[group + 1]]
 
     def weighted(self, groups: range, weights: Array) -> list[tuple[Index, Array]]:
-        """The outputs of each of these groups in a row, and their `weights` [M]."""
+        """Return the outputs of each of these consecutive groups, and their `weights` [M]."""
         order, begins = self._sorted
         ends = begins[groups.start : groups.stop + 1].tolist()
         rows = order[ends[0] : ends[-1]]
@@ -160,8 +160,8 @@ class RowGroups:
         ]
 
     def rows_of(self, groups: range) -> Index:
-        """The output of each of these groups that depends on each input coordinate [groups, N];
-        NO_ENTRY where none does."""
+        """Return the output of each of these groups that depends on each input coordinate [groups,
+        N]; NO_ENTRY where there is none."""
         if not self.pattern.size:
             return np.full((len(groups), self.pattern.size), NO_ENTRY)
         order, begins = self._sorted
@@ -186,7 +186,8 @@ class RowGroups:
         return row.reshape(len(groups), pattern.size)
 
     def spans(self, limit: int) -> Iterator[range]:
-        """All groups in runs whose `rows_of` is at most `limit` numbers, or one group."""
+        """Yield all groups in runs whose `rows_of` has at most `limit` numbers, or in single
+        groups."""
         count = max(1, limit // max(self.pattern.size, 1))
         for first in range(0, self.count, count):
             yield range(first, min(first + count, self.count))
