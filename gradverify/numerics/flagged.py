@@ -265,9 +265,9 @@ class Search:
 
 
 MOST = 12  # lines of a pair, and strays, that are followed
-ABOVE_TOLERANCE = (
-    2.0  # of the tolerance: some gradient is far above it: the comparison could have failed
-)
+# Largest gradient over its tolerance that is reported for a resolved pair: the comparison could have
+# failed
+ABOVE_TOLERANCE = 2.0
 SEARCH = 60  # largest number of forward calls to find an entry of a line
 ONE_BY_ONE = 64  # entries of a line that are measured individually
 

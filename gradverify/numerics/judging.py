@@ -322,7 +322,7 @@ def no_budget(ahead: int = 0) -> bool:
 
 # ---- Rounding inside f: where larger numbers cancel, f moves in steps of their rounding, which
 # points near x do not show
-# times the maximum of 1, the typical input and the output: larger numbers are not assumed to cancel
+# Times the maximum of 1, the typical input and the output: larger numbers are not assumed to cancel
 LARGEST = 16.0
 WAYS = 6  # random roundings of every operation of f
 # Spacings of the points that show the noise of f: as fractions of the scale, then of 1
@@ -660,7 +660,7 @@ def no_limits(m: int) -> AnyArray:
 # confirmed that the rest counts as wrong without being measured
 # Confirmed mismatches after which the rest counts as wrong, if none was cleared
 ENOUGH_CONFIRMED = 3
-MOST_COLUMNS = 24  # measured at most
+MOST_COLUMNS = 24  # largest number of columns that are confirmed
 COLUMNS_AT_ONCE = 3  # columns that are measured together
 
 

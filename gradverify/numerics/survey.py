@@ -38,10 +38,10 @@ from gradverify.numerics.seed_vectors import WEIGHTS, Drawn, signed_weights, uni
 from gradverify.numerics.tolerance import Magnitudes
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a larger change is no noise
-# Columns from which on the two calls that find f linear pay off, where only sums of columns are
-# measured
+# Columns up to which the two calls that find f linear do not pay off, where only sums of columns are
+# measured ...
 SUMMED = 10
-ONE_COLUMN = 1  # columns up to which they do not, where each column is measured
+ONE_COLUMN = 1  # ... and where each column is measured
 NOISY = 4  # times its roundings: with more noise, f moves everywhere
 # Standard deviations of such noise: an output that moves by more depends on the moved columns
 STRAY = 8.0
