@@ -265,8 +265,7 @@ class Search:
 
 
 MOST = 12  # lines of a pair, and strays, that are followed
-# Largest gradient over its tolerance that is reported for a resolved pair: the comparison could have
-# failed
+# Gradient over its tolerance that is reported for a resolved pair: the comparison could have failed
 ABOVE_TOLERANCE = 2.0
 SEARCH = 60  # largest number of forward calls to find an entry of a line
 ONE_BY_ONE = 64  # entries of a line that are measured individually

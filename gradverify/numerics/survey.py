@@ -38,8 +38,8 @@ from gradverify.numerics.seed_vectors import WEIGHTS, Drawn, signed_weights, uni
 from gradverify.numerics.tolerance import Magnitudes
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a larger change is no noise
-# Columns up to which the two calls that find f linear do not pay off, where only sums of columns are
-# measured ...
+# Columns up to which the two calls that find f linear do not pay off, where only sums of columns
+# are measured ...
 SUMMED = 10
 ONE_COLUMN = 1  # ... and where each column is measured
 NOISY = 4  # times its roundings: with more noise, f moves everywhere

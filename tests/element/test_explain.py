@@ -1,4 +1,4 @@
-"""From a subject to the evidence for one element: measured, and told in a sentence that fits."""
+"""From a subject to the evidence for one element: measured, and described in a sentence."""
 
 import math
 
@@ -45,9 +45,10 @@ def test_a_wrong_element_is_wrong_by_so_much():
 
 
 @pytest.mark.parametrize(
-    ("backward", "said"), [(0.5, "0.5 lies between them"), (1.5, "1.5 does not lie between them")]
+    ("backward", "message"),
+    [(0.5, "0.5 lies between them"), (1.5, "1.5 does not lie between them")],
 )
-def test_at_a_kink_the_slopes_are_told(backward, said):
+def test_at_a_kink_the_slopes_are_reported(backward, message):
     class Kink(torch.autograd.Function):
         @staticmethod
         def forward(ctx, input):
@@ -60,20 +61,20 @@ def test_at_a_kink_the_slopes_are_told(backward, said):
     found = explained(Kink, given(0.0))
     assert (
         found.conclusion
-        == f"f has a kink here, with slope 0 on the left and 1 on the right: {said}"
+        == f"f has a kink here, with slope 0 on the left and 1 on the right: {message}"
     )
 
 
 @pytest.mark.parametrize(
-    ("function", "x", "said"),
+    ("function", "x", "message"),
     [
         (torch.floor, 1.0, "f jumps at x: there is no derivative"),
         (torch.sqrt, 0.0, "f has no values on one side, or no finite slope"),
     ],
 )
-def test_what_cannot_be_judged_says_why(function, x, said):
+def test_what_cannot_be_judged_says_why(function, x, message):
     conclusion = explained(named(function), given(x)).conclusion
-    assert conclusion.startswith("neither right nor wrong") and said in conclusion
+    assert conclusion.startswith("neither right nor wrong") and message in conclusion
 
 
 def test_under_a_fixed_step_gradchecks_verdict_comes_first_and_that_of_the_ladder_after():
