@@ -103,7 +103,7 @@ LISTED: Mapping[str, Listed] = {
     "excuses.insensitive.OFF": Listed(
         "How much more than their noise may points between others be off?", on=TINY
     ),
-    "excuses.insensitive.TELLS": Listed(
+    "excuses.insensitive.SIGNIFICANT": Listed(
         "Of what a quick step moves f by: which noise hides it?", on=TINY
     ),
     "excuses.insensitive.ALIKE": Listed(

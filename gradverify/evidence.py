@@ -17,7 +17,7 @@ from gradverify.modes import Modes
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.compare import Watch
 from gradverify.numerics.function.coordinates import UNITS, flat_real, numbers
-from gradverify.numerics.pairs.pair import Asked
+from gradverify.numerics.pairs.pair import Requested
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.seeds import Seed
@@ -155,20 +155,20 @@ class Evidence(Checked):
         one), without the error that an unconverged iteration leaves."""
         return self.compared()
 
-    def compared(self, asked: Asked | None = None) -> Jacobian:
+    def compared(self, requested: Requested | None = None) -> Jacobian:
         """Measure the `jacobian` anew; with the result of the one requested element, where it was
         judged individually."""
         self.forget_repeats()
         with self.spending.patient():
-            first = self._by_differences(asked)
+            first = self._by_differences(requested)
         found = refined_by_lifted(
-            first, lambda: self._by_differences(asked) if self._lifts_inside() else None
+            first, lambda: self._by_differences(requested) if self._lifts_inside() else None
         )
         if self.cast_inside and found is first:
             self.in_float64, self.cast_inside = "", False
         return found
 
-    def _by_differences(self, asked: Asked | None) -> Jacobian:
+    def _by_differences(self, requested: Requested | None) -> Jacobian:
         """Compare with finite differences, without errors that are known not to be backward's."""
 
         subject, constraints = self.subject, self.constraints
@@ -181,7 +181,7 @@ class Evidence(Checked):
                 self.watch,
                 subject.clock,
                 self.spending.short_of,
-                asked,
+                requested,
             )
 
         found = measure() if self.draws else subject.seldom_seeded(measure)

@@ -1,5 +1,5 @@
-"""One element of a Subject's Jacobian: found by its name as `--element` writes it, measured, and
-the verdict on it in a sentence; what is no such element is refused in one."""
+"""One element of a Subject's Jacobian: found by its name as in `--element`, measured, and its
+verdict in a sentence; a name of no element is rejected with a message."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gradverify.model.problem import ProblemsError
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.explain import fixed_step, measure
 from gradverify.numerics.function.coordinates import mirror_of, place
-from gradverify.numerics.pairs.pair import Asked as PairElement
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
+from gradverify.numerics.pairs.pair import Requested as PairElement
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.report.names import element as named
@@ -34,8 +34,8 @@ INDEX = re.compile(r"(?P<name>.+?)\[(?P<index>-?\d+(?:,-?\d+)*)?\]", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A tensor among the differentiable inputs or the compared outputs, a real coordinate of it,
-    and its name as it is shown."""
+    """A tensor among the differentiable inputs or the compared outputs, one of its real
+    coordinates, and its displayed name."""
 
     name: str
     tensor: int
@@ -49,7 +49,7 @@ class Found:
 
 
 def input_element(evidence: Evidence, text: str) -> Found:
-    """An element of a differentiable input. Raises ProblemsError."""
+    """Return an element of a differentiable input by its name. Raises ProblemsError."""
     tensors = {
         argument.name: argument for argument in evidence.subject.arguments if argument.is_tensor
     }
@@ -97,8 +97,8 @@ def input_element(evidence: Evidence, text: str) -> Found:
 
 
 def output_element(evidence: Evidence, text: str) -> Found:
-    """An element of a compared output, by its path or its number: `y.loss` of a dict is `y0` too,
-    and so is `y`. Raises ProblemsError."""
+    """Return an element of a compared output, by its path or its number: `y.loss` of a dict is also
+    `y0`, and `y`. Raises ProblemsError."""
     outputs = [n for n, value in enumerate(evidence.forward.outputs) if isinstance(value, Tensor)]
     named = {evidence.name_of(n): n for n in outputs}
     places = {f"y{n}": n for n in outputs} | named
@@ -125,8 +125,8 @@ def _why_left_out(evidence: Evidence, output: int, value: Tensor) -> str:
 
 
 def _taken_apart(text: str, names: tuple[str, ...]) -> tuple[str, tuple[int, ...], Part | None]:
-    """Name, index and part of `z[2,0].imag`; a name may itself end in brackets or a suffix. Raises
-    ProblemsError."""
+    """Return name, index and part of `z[2,0].imag`; a name may itself end in brackets or a suffix.
+    Raises ProblemsError."""
     whole, part = text.strip(), None
     if whole not in names and whole[-5:] in SUFFIXES:
         whole, part = whole[:-5], SUFFIXES[whole[-5:]]
@@ -142,7 +142,7 @@ def _taken_apart(text: str, names: tuple[str, ...]) -> tuple[str, tuple[int, ...
 
 
 def _coordinate(name: str, value: Tensor, index: tuple[int, ...], part: Part | None) -> int:
-    """The real coordinate of an element. Raises ProblemsError where the tensor has no such
+    """Return the real coordinate of an element. Raises ProblemsError where the tensor has no such
     element."""
     shape = tuple(value.shape)
     shown = f"{name}[{','.join(map(str, index))}]" if index else name
@@ -171,7 +171,8 @@ def _which(name: str, shape: tuple[int, ...]) -> str:
 
 
 def _mirrored(found: Found) -> Found | None:
-    """The (conjugate) transpose's place of this coordinate; None where it may not move at all."""
+    """Return the place of this coordinate in the (conjugate) transpose; None where the coordinate
+    may not move."""
     mirror, sign = mirror_of(found.value)
     other = int(mirror[found.coordinate])
     if other == found.coordinate and sign[other] < 0:
@@ -180,7 +181,7 @@ def _mirrored(found: Found) -> Found | None:
 
 
 def pair_of(evidence: Evidence, found: Found) -> Place | None:
-    """The element of a symmetric input that moves with this one."""
+    """Return the element of a symmetric input that moves with this one, or None."""
     symmetric = evidence.inputs[found.tensor].symmetric and evidence.settings.eps == "auto"
     mirror = _mirrored(found) if symmetric else None
     return None if mirror is None or mirror.coordinate == found.coordinate else mirror.place
@@ -199,10 +200,12 @@ Excuse = Literal["", "leftover", "sum"]
 
 
 def conclusion(m: Measured, excuse: Excuse = "") -> str:
-    """One sentence: what was compared and what came of it. `m.limit` is a name yet.
+    """Return one sentence that states the comparison and its result. `m.limit` is still the name of
+    a `Limit`.
 
-    `excuse`: why its pair passes where the finite difference alone does not tell; "sum": it is
-    wrong together with those at other kinks."""
+    `excuse`: why the pair passes although the finite difference alone would not; "sum": the element
+    is wrong together with those at other kinks.
+    """
     if m.fixed:
         return _by_fixed_step(m)
     if m.limit:
@@ -241,12 +244,12 @@ def conclusion(m: Measured, excuse: Excuse = "") -> str:
 
 
 def in_words(m: Measured) -> Measured:
-    """With the words for what limits it in place of a name."""
+    """Return the measurement with the limit's text in place of its name."""
     return replace(m, limit=Limit(m.limit).whole) if m.limit else m
 
 
 def _undecided(m: Measured, limit: Limit) -> str:
-    """What limits it, with the numbers where there are any, and what would decide it."""
+    """Return the limit, with numbers where available, and what would decide the element."""
     if limit is Limit.MASKED:
         return limit.explained
     if not math.isfinite(m.analytic):
@@ -265,15 +268,15 @@ def _undecided(m: Measured, limit: Limit) -> str:
 
 
 def _by_fixed_step(m: Measured) -> str:
-    """gradcheck's verdict, and what the ladder has to say about it."""
+    """Return gradcheck's verdict, and the conclusion of the ladder."""
     assert m.fixed is not None
     ladder = replace(m, fixed=None)
     if m.fixed.outcome == "undecided":
-        said = f"the step {m.fixed.step:g} does not move the input"
+        start = f"the step {m.fixed.step:g} does not move the input"
     else:
         verdict = {"pass": "accepts", "mismatch": "rejects"}.get(m.fixed.outcome, "cannot judge")
-        said = f"torch.autograd.gradcheck's rule {verdict} this element at eps {m.fixed.step:g}"
-    return f"{said}; under `eps: auto`: {conclusion(ladder)}"
+        start = f"torch.autograd.gradcheck's rule {verdict} this element at eps {m.fixed.step:g}"
+    return f"{start}; under `eps: auto`: {conclusion(ladder)}"
 
 
 # ---- One element of a Subject's Jacobian: found, measured, and its verdict in words
@@ -287,26 +290,26 @@ BY_ITSELF = "the check compares {}, each as a sum; here the element is judged by
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The two halves of `--element`, as written: `w[3,1]` and `y0[2]`."""
+class Requested:
+    """The two parts of `--element`, as written: `w[3,1]` and `y0[2]`."""
 
     input: str
     output: str
 
 
-def explain(subject: Subject, asked: Asked | None = None) -> Element:
-    """The element that was asked for; without any, the worst of the check.
+def explain(subject: Subject, requested: Requested | None = None) -> Element:
+    """Measure and explain the requested element, or the worst of the check.
 
-    Raises ProblemsError where no such element is, UserCodeError where the user's code raises or
-    there is nothing to compare.
+    Raises ProblemsError where there is no such element, UserCodeError where the user's code raises
+    or there is nothing to compare.
     """
     evidence, before = evidence_of(subject), subject.calls
     with evidence.first_leg.mode():
-        if asked is not None:
-            moved = input_element(evidence, asked.input)
-            seen = output_element(evidence, asked.output)
+        if requested is not None:
+            moved = input_element(evidence, requested.input)
+            seen = output_element(evidence, requested.output)
             found = evidence.compared(_of(moved, seen))
-            record = found.pairs[moved.tensor, seen.tensor].asked
+            record = found.pairs[moved.tensor, seen.tensor].requested
             element = _element(evidence, moved, seen, found, record)
         else:
             moved, seen, record = _worst(evidence)
@@ -325,7 +328,8 @@ def _of(moved: Found, seen: Found) -> PairElement:
 def _element(
     evidence: Evidence, moved: Found, seen: Found, found: Jacobian, record: ElementRecord | None
 ) -> Element:
-    """`record`: what came of it in the check; None under a fixed step, where f is one infinity."""
+    """Return an element's explanation. `record`: its record in the check; None under a fixed step,
+    where f is the same infinity."""
     subject, key = evidence.subject, (moved.tensor, seen.tensor)
     measured = _measured(evidence, moved, seen, record)
     pair = found.pairs[key]
@@ -350,7 +354,7 @@ def _element(
 
 
 def _excused(found: Jacobian, key: tuple[int, int], record: ElementRecord | None) -> Excuse:
-    """What lets an element pass that the finite difference alone would not."""
+    """Return the reason why an element passes that the finite difference alone would not pass."""
     if record is not None and record.outcome is Outcome.MISMATCH and record.limit is Limit.KINK_SUM:
         return "sum"
     return "leftover" if key in found.left else ""
@@ -380,8 +384,8 @@ def _measured(
 
 
 def _otherwise(measured: Measured, pair: Pair, choice: Choice | None) -> str | None:
-    """What the check says, where it did not judge the element by itself and lets pass what is wrong
-    by itself."""
+    """Return the result of the check where it did not judge the element individually and passes an
+    element that is wrong by itself."""
     if choice is None or measured.verdict != "mismatch" or pair.verdict is not Verdict.PASS:
         return None
     if pair.lines:
@@ -392,7 +396,7 @@ def _otherwise(measured: Measured, pair: Pair, choice: Choice | None) -> str | N
 
 
 def worst_of(evidence: Evidence, pair: Pair) -> Element | None:
-    """The worst element of one pair, on every step; None where the pair has none."""
+    """Return the worst element of one pair, on every step; None where the pair has none."""
     if not pair.worst:
         return None
     moved, seen = _found(evidence, pair, pair.worst[0])
@@ -400,8 +404,8 @@ def worst_of(evidence: Evidence, pair: Pair) -> Element | None:
 
 
 def _worst(evidence: Evidence) -> tuple[Found, Found, ElementRecord | None]:
-    """The worst element of all pairs, or the first where no output moves with an input. Raises
-    UserCodeError where there is none."""
+    """Return the worst element of all pairs, or the first where no output moves with an input.
+    Raises UserCodeError where there is none."""
     pairs = evidence.jacobian.pairs.values()
     found = [(pair.worst[0], pair) for pair in pairs if pair.worst]
     if found:
@@ -418,7 +422,7 @@ def _worst(evidence: Evidence) -> tuple[Found, Found, ElementRecord | None]:
 
 
 def _found(evidence: Evidence, pair: Pair, element: ElementRecord | None) -> tuple[Found, Found]:
-    """An element of a pair, or its first."""
+    """Return an element of a pair, or its first."""
     x, y = evidence.inputs[pair.input], evidence.outputs[pair.output]
     moved, seen = (element.input_index, element.output_index) if element else (0, 0)
     return Found(x.name, pair.input, moved, x.value), Found(

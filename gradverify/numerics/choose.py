@@ -1,9 +1,9 @@
-"""Which comparison a check can afford: predicted calls, seconds and bytes of the three, from what
-structure says of a function, and the choice.
+"""The choice of the comparison that a check can afford: predicted calls, seconds and bytes of the
+three, from the structure of a function.
 
-Pure functions of counts, so that one can ask before anything runs. What detection and the survey of
-noise cost is the same for all and not counted here. Counts are those of a function with nothing
-wrong; what is flagged or open costs more, in every comparison.
+These are pure functions of counts, so that costs are known before anything runs. Detection and the
+survey of noise cost the same for all and are not counted. Counts are those of a function without
+errors; flagged or open elements cost more, in every comparison.
 """
 
 from __future__ import annotations
@@ -19,39 +19,38 @@ from gradverify.numerics.judging import Run
 from gradverify.numerics.rungs import QUICK
 from gradverify.numerics.screen import DIRECTIONS, PROBES, SCREEN, VERIFIED_ALONG
 
-# ---- Predicted calls, seconds and bytes of the three comparisons, from what structure says of a
-# function
+# ---- Predicted calls, seconds and bytes of the three comparisons, from the structure of a function
 RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
 LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
-VERIFYING = 4  # forward calls a direction that adds up: two rungs
-SURVEYED = 2  # calls of a direction that the survey has taken: its first rung
-# Of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured,
-# and counted in seconds only
+VERIFYING = 4  # forward calls per direction that verifies sums: two rungs
+SURVEYED = 2  # calls of a direction that the survey has made already: its first rung
+# Fraction of the groups that are moved again for elements that the quick rungs leave open: 0 to 0.6
+# (measured), counted in seconds only
 CLIMBED = 0.6
-CALL_OVERHEAD = 5e-5  # seconds that a call costs beside the function's own (measured)
-# What gradcheck's forward and backward calls do (measured); that of its whole Jacobians is left
+CALL_OVERHEAD = 5e-5  # seconds per call in addition to the function's own (measured)
+# Overhead of gradcheck's forward and backward calls (measured); that of its whole Jacobians is left
 # out, in its favour
 GRADCHECK_CALL = (2e-5, 7e-5)
-BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
-RESIDENT = 48 << 20  # bytes that any comparison was measured to take
-# Of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
+BACKWARD = 2.0  # cost of a backward in forward calls, where it was not timed
+RESIDENT = 48 << 20  # bytes of any comparison (measured)
+# Bytes per input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
 ELEMENT_BYTES = 380
-# Of such a coordinate, where blocks are compared (measured on 10⁶ to 10⁷ of them)
+# Bytes per coordinate where blocks are compared (measured on 10⁶ to 10⁷ of them)
 BLOCKS_BYTES = 120
-TILE_BYTES = 600  # of a column group's derivative with respect to one output
-TILES = 64 << 20  # most of these at a time
+TILE_BYTES = 600  # bytes per derivative of an output along a column group
+TILES = 64 << 20  # limit of these bytes at a time
 FLOAT64 = 8  # bytes; gradcheck holds two whole Jacobians
 SOLVED = 3e-7  # seconds to extrapolate an element from its quick rungs, and to judge it (measured)
-PULLED = 5e-8  # seconds to take a number of a compressed gradient apart (measured)
+PULLED = 5e-8  # seconds to extract a number from a compressed gradient (measured)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What structure says of a function, over all tensors: real input coordinates N, real output
-    coordinates M, and groups.
+    """Counts that describe the structure of a function, over all tensors: real input coordinates N,
+    real output coordinates M, and groups.
 
-    `linear_groups` are the column groups of inputs in which f is linear, `column_groups` those of
-    the others; `row_groups` of all pairs, where inputs with the same groups count once. `blocks`:
+    `linear_groups`: column groups of inputs in which f is linear; `column_groups`: those of the
+    others; `row_groups`: of all pairs, where inputs with the same groups count once. `blocks`:
     independent blocks of all pairs. `linear_tensors`: inputs in which f is linear.
     """
 
@@ -67,14 +66,14 @@ class Counts:
 
 
 def to_power_of_two(seconds: float) -> float:
-    """A measured time to the next power of two, so that two runs, whose times are never the same,
-    mostly predict the same; 0 where none was."""
+    """Round a measured time to a power of two, so that two runs, whose times always differ, mostly
+    predict the same; 0 where there is no time."""
     return float(2.0 ** round(math.log2(seconds))) if 0 < seconds < math.inf else 0.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted calls, seconds that include solving, and bytes beyond torch's own."""
+    """Predicted calls, seconds including solving, and bytes in addition to torch's own."""
 
     forward: int
     backward: int
@@ -87,15 +86,16 @@ class Cost:
 
     @property
     def work(self) -> float:
-        """In forward calls: what it takes on any machine, busy or not."""
+        """The calls in units of forward calls, independent of the machine and its load."""
         return self.forward + BACKWARD * self.backward
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Of the three comparisons, and of `torch.autograd.gradcheck` in slow mode.
+    """The costs of the three comparisons, and of `torch.autograd.gradcheck` in slow mode.
 
-    `elements`: of the whole Jacobian. `one_probe`: of blocks by a single probe.
+    `elements`: number of elements of the whole Jacobian. `one_probe`: cost of blocks by a single
+    probe.
     """
 
     of: Mapping[Mode, Cost]
@@ -105,8 +105,8 @@ class Costs:
 
 
 def predicted(counts: Counts, seconds: float) -> Costs:
-    """Calls of each comparison where nothing is wrong (method.md section 5) of a function whose
-    forward takes so many seconds; gradcheck: 2N + 1 forward, M backward."""
+    """Return the cost of each comparison where nothing is wrong (method.md section 5) for a
+    function whose forward takes this many seconds; gradcheck: 2N + 1 forward, M backward."""
     forward = seconds + CALL_OVERHEAD
     backward = BACKWARD * seconds + CALL_OVERHEAD
 
@@ -116,8 +116,8 @@ def predicted(counts: Counts, seconds: float) -> Costs:
         )
 
     def directions(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
-        """Forward calls of so many directions of each tensor, of whose first the survey has taken
-        one rung."""
+        """Return the forward calls of `probes` directions of each tensor; the survey has made those
+        of the first one's first rung."""
         return max(0, each * probes - SURVEYED) * tensors
 
     n = counts.inputs
@@ -172,10 +172,9 @@ def predicted(counts: Counts, seconds: float) -> Costs:
     )
 
 
-# ---- What the structure of a function says of the calls that a comparison takes: its counts of
-# columns, rows, groups and blocks
+# ---- Counts of columns, rows, groups and blocks, which determine the calls of a comparison
 def counts(run: Run) -> Counts:
-    """Of coordinates, tensors, groups and blocks."""
+    """Count coordinates, tensors, groups and blocks."""
     point, structure = run.point, run.structure
     planned = {t: plan.groups.count for t, plan in structure.plans.items()}
     column_groups = {t: planned.get(t, len(point.columns.of(t))) for t in structure.patterns}
@@ -186,7 +185,7 @@ def counts(run: Run) -> Counts:
         for shared in shared_groups([plan.rows for plan in structure.plans.values()])
     )
     if structure.patterns.keys() - planned.keys():
-        row_groups += len(point.f0)  # one-hot rows, which tell all tensors without structure
+        row_groups += len(point.f0)  # one-hot rows, which serve all tensors without structure
     return Counts(
         len(point.x),
         len(point.f0),
@@ -200,21 +199,21 @@ def counts(run: Run) -> Counts:
     )
 
 
-# ---- Which comparison a check can afford: the choice among the three, and what spoke against the
+# ---- The comparison that a check can afford: the choice among the three, and the objections to the
 # others
-# A comparison of so few is over before anybody waits: it is not given up for being slower than
-# gradcheck
+# Calls up to which a comparison is not rejected for being slower than gradcheck: it ends before
+# anybody waits
 FEW_CALLS = 300
-# Nor is one of so few elements, up to 600 calls of a function of 100 inputs and one output (0.02 s
-# for calls of 30 µs)
+# The same for elements: up to 600 calls of a function of 100 inputs and one output (0.02 s for
+# calls of 30 µs)
 FEW_ELEMENTS = 100
-# Times the default seconds are theirs: on a quiet machine and a busy one the least time of a call
-# differed by 1.0 to 1.9 (measured)
+# Multiple of the default seconds for small checks: between a quiet machine and a busy one the
+# fastest call differed by a factor of 1.0 to 1.9 (measured)
 LENIENT = 2.0
 
 
 class Against(Enum):
-    """What speaks against a comparison."""
+    """An objection to a comparison."""
 
     CALLS = "more calls than the budget"
     SECONDS = "more seconds than the budget"
@@ -223,9 +222,9 @@ class Against(Enum):
 
 
 class Why(Enum):
-    """How a comparison was chosen."""
+    """The reason for the choice of a comparison."""
 
-    ASKED = "asked for"
+    REQUESTED = "requested"
     FITS = "the strongest that fits"
     NOTHING_FITS = "the cheapest, where nothing fits"
     DECIDES = "what may decide the lines that a faster one left open"
@@ -234,16 +233,16 @@ class Why(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a check may spend; None: no limit. `lenient`: nobody asked for these seconds, so that a
-    small check may take longer."""
+    """The calls and seconds that a check may spend; None: no limit. `lenient`: the seconds are a
+    default, so that a small check may take longer."""
 
     calls: int | None = None
     seconds: float | None = None
     lenient: bool = False
 
     def excess(self, cost: Cost, small: bool = False) -> Against | None:
-        """What is exceeded; `small`: by a check that is compared in full wherever that can be
-        waited for."""
+        """Return which limit is exceeded, or None. `small`: the check is small enough to be
+        compared in full even if it takes longer."""
         if self.calls is not None and cost.calls > self.calls:
             return Against.CALLS
         if self.seconds is not None and cost.seconds > self.seconds * (
@@ -255,7 +254,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A comparison that can be made and its predicted cost. `probes`: of blocks."""
+    """A possible comparison and its predicted cost. `probes`: of blocks."""
 
     mode: Mode
     cost: Cost
@@ -264,11 +263,11 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Candidate):
-    """The comparison to make and why: what was `passed_over` for it, under which budget, beside
-    what gradcheck costs.
+    """The chosen comparison and the reason: the candidates `passed_over` for it, the budget, and
+    the cost of gradcheck.
 
-    `relative`: its tolerance, of a line's norm, where it sums elements up. `left`: flagged lines
-    that the end of the budget left.
+    `relative`: the tolerance relative to a line's norm, where elements are summed. `left`: flagged
+    lines that were not followed when the budget ended.
     """
 
     why: Why
@@ -280,8 +279,8 @@ class Choice(Candidate):
 
     @property
     def spared_entries(self) -> bool:
-        """Does the budget afford every element, which was passed over only because gradcheck is
-        faster?"""
+        """Whether entries were passed over only because gradcheck is faster, so that the budget
+        affords every element."""
         return any(
             candidate.mode is Mode.ENTRIES and against is Against.SLOWER
             for candidate, against in self.passed_over
@@ -289,14 +288,14 @@ class Choice(Candidate):
 
 
 def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SCREEN) -> Choice:
-    """The comparison asked for; or (None: auto) the strongest that the budget affords and that is
-    no slower than gradcheck.
+    """Return the comparison in this mode; or (None: auto) the strongest that the budget affords and
+    that is not slower than gradcheck.
 
-    `relative`: the screen's tolerance, of a line's norm.
+    `relative`: the screen's tolerance, relative to a line's norm.
     """
     passed_over: list[tuple[Candidate, Against]] = []
     if mode is not None:
-        why, candidate = Why.ASKED, Candidate(mode, costs.of[mode])
+        why, candidate = Why.REQUESTED, Candidate(mode, costs.of[mode])
     else:
         why = Why.NOTHING_FITS
         of_mode = (Candidate(mode, costs.of[mode]) for mode in Mode)  # the strongest first
@@ -319,7 +318,7 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
 
 
 def cheapest(choice: Choice, costs: Costs) -> Choice:
-    """What is made where the budget ended before the chosen comparison did."""
+    """Return the comparison to make when the budget ended before the chosen one was complete."""
     passed_over = (*choice.passed_over, (Candidate(choice.mode, choice.cost), Against.LONGER))
     return replace(
         choice,
@@ -332,8 +331,8 @@ def cheapest(choice: Choice, costs: Costs) -> Choice:
 
 
 def _against(budget: Limits, candidate: Candidate, costs: Costs) -> Against | None:
-    """What speaks against a comparison. That it is slower than gradcheck is told by calls, which no
-    load of the machine changes."""
+    """Return the objection to a comparison, or None. Whether it is slower than gradcheck is
+    determined by calls, which no load of the machine changes."""
     cost = candidate.cost
     small = cost.calls <= FEW_CALLS or costs.elements <= FEW_ELEMENTS
     excess = budget.excess(cost, small and candidate.mode is Mode.ENTRIES)

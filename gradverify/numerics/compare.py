@@ -20,12 +20,12 @@ from gradverify.numerics.choose import (
     predicted,
     to_power_of_two,
 )
-from gradverify.numerics.entries import compare_entries, with_asked
-from gradverify.numerics.excuses.insensitive import beside_insensitive
+from gradverify.numerics.entries import compare_entries, with_requested
+from gradverify.numerics.excuses.insensitive import with_insensitive
 from gradverify.numerics.flagged import compare_sums
 from gradverify.numerics.function.point import Function
 from gradverify.numerics.judging import OverBudget, Structure, no_budget
-from gradverify.numerics.pairs.pair import Asked, Outcome, Pair
+from gradverify.numerics.pairs.pair import Outcome, Pair, Requested
 from gradverify.numerics.prepare import Settings, prepare
 from gradverify.numerics.screen import SCREEN_LOW, screen_of
 
@@ -35,8 +35,8 @@ Watch = Callable[[Choice], None]
 
 @dataclass(frozen=True)
 class Compared:
-    """A `Pair` per (input, output); how they were compared; forward calls, `noise` of them before
-    structure, and backward calls."""
+    """The result of a comparison: a `Pair` per (input, output); how they were compared; the number
+    of forward calls, `noise` of them before structure was detected, and of backward calls."""
 
     pairs: tuple[Pair, ...]
     choice: Choice | None
@@ -54,14 +54,17 @@ def compare(
     keep: int = 10,
     watch: Watch | None = None,
     over_budget: OverBudget = no_budget,
-    asked: Asked | None = None,
+    requested: Requested | None = None,
     **settings: Unpack[Settings],
 ) -> Compared:
-    """`mode` None: the strongest comparison that `limits` afford. `asked`: see `Pair`."""
+    """Compare backward with finite differences for every pair.
+
+    `mode` None: the strongest comparison that `limits` afford. `requested`: see `Pair`.
+    """
     run = prepare(function, thrifty=mode in (None, Mode.ENTRIES), **settings)
     if run is None:
         return Compared((), None, Structure(), 0, 0, 0)
-    run, point = replace(run, over_budget=over_budget, asked=asked), run.point
+    run, point = replace(run, over_budget=over_budget, requested=requested), run.point
     costs = predicted(counts(run), to_power_of_two(point.fastest))
     choice = choose(
         mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else screen_of(point)
@@ -73,7 +76,7 @@ def compare(
     if not by_entries:
         pairs, structure, left = compare_sums(run, choice, keep)
         choice = replace(choice, left=left)
-        # Lines that could not be decided, where nothing is wrong: their elements may be
+        # Undecided lines where nothing is wrong: their elements may be decidable
         open_ = any(pair.count(Outcome.UNDECIDED) for pair in pairs) and not _wrong(pairs)
         if choice.spared_entries and open_:
             choice = replace(
@@ -89,12 +92,12 @@ def compare(
                 one_probe = cheapest(choice, costs)
                 pairs, structure, left = compare_sums(run, one_probe, keep)
                 choice = replace(one_probe, left=left)
-    pairs = beside_insensitive(run, with_asked(run, pairs))
+    pairs = with_insensitive(run, with_requested(run, pairs))
     return Compared(
         tuple(pairs), choice, structure, point.forward, run.survey.forward, point.backward
     )
 
 
 def _wrong(pairs: Sequence[Pair]) -> bool:
-    """Is an element, or a line, of any pair wrong?"""
+    """Return whether an element, or a line, of any pair is wrong."""
     return any(pair.count(Outcome.MISMATCH) for pair in pairs)

@@ -1,13 +1,13 @@
-"""The mode `entries`: every element of a Jacobian, by finite differences along lines against the
+"""The mode `entries`: every element of the Jacobian, by finite differences along lines against the
 analytic values of the columns that each line shows.
 
 Elements that the quick rungs leave open climb further rungs until they are settled; a mismatch of a
 single column is reported only after every rung.
 
-A line moves a column by itself, or a colour group of columns that no output shares: analytic values
-of a group come from compressed VJPs, and a mismatch of it is confirmed by moving its column alone.
-Memory is a tile of the analytic Jacobian and a chunk of lines within it, both of fixed size; never
-N × M. Where the Jacobian is larger than a tile, it is pulled back anew for each.
+A line moves a single column, or a colour group of columns that no output shares. The analytic
+values of a group come from compressed VJPs, and a mismatch in it is confirmed by moving its column
+individually. Memory is a tile of the analytic Jacobian and a chunk of lines within it, both of
+fixed size; never N × M. A Jacobian larger than a tile is pulled back anew for each tile.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from gradverify.numerics.judging import (
     enough_confirmed,
     judged_now,
     linear_derivatives,
-    lone_columns,
-    lone_derivatives,
     plain_derivatives,
     quick_samples,
+    single_columns,
+    single_derivatives,
     widened,
     worst_first,
 )
-from gradverify.numerics.pairs.pair import MAP_ROWS, Asked, ElementRecord, Pair, Tally
+from gradverify.numerics.pairs.pair import MAP_ROWS, ElementRecord, Pair, Requested, Tally
 from gradverify.numerics.prepare import SMALL, with_other_groups
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import (
@@ -93,21 +93,22 @@ from gradverify.numerics.survey import STRAY, Directions
 from gradverify.numerics.verdict import MISMATCH, PASS, Limit, Verdict
 
 
-# ---- Confirmation of single elements: the column moved alone by every step, against the VJP of the
-# output alone (method.md section 5)
+# ---- Confirmation of single elements: the column moved individually at every step, against the VJP
+# of the output alone (method.md section 5)
 def measured_alone(run: Run, column: Index, out: Index) -> Judged:
-    """Elements (column, output) [E], in the order in which they were asked, and excused: one
-    backward an output, 48 forward calls a column."""
+    """Measure elements (column, output) [E] individually and apply the excuses: one backward per
+    output, 48 forward calls per column. The order is kept."""
     a = run.analytic(column, out)
-    d = lone_derivatives(run, column, out)
+    d = single_derivatives(run, column, out)
     return excused(run, judged_now(run, column, out, a, d))
 
 
 def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
-    """The elements after excuses, which were `before` them: a mismatch that was believed beside
-    others that are none after all is measured alone.
+    """Confirm again the mismatches that were taken as wrong together with others that excuses have
+    since cleared; `before`: the elements before the excuses.
 
-    The worst first, until one stands; 48 forward calls a column.
+    Each is measured individually, the worst first, until one is confirmed; 48 forward calls per
+    column.
     """
     for _ in range(MOST_COLUMNS):
         wrong = judged.wrong
@@ -121,67 +122,71 @@ def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
     return judged.decided(np.flatnonzero(judged.wrong), Limit.COMPANY)
 
 
-# ---- asked
-def with_asked(run: Run, pairs: list[Pair]) -> list[Pair]:
-    """The pairs; that of the element which is asked for with what came of it."""
-    asked = run.asked
-    if asked is None or column_at(run.point, asked.input, asked.input_index) is None:
+# ---- the requested element
+def with_requested(run: Run, pairs: list[Pair]) -> list[Pair]:
+    """Return the pairs, with the record of the requested element in the pair that it belongs to."""
+    requested = run.requested
+    if requested is None or column_at(run.point, requested.input, requested.input_index) is None:
         return pairs
-    wanted = [(pair.input, pair.output) == asked[:2] and pair.asked is None for pair in pairs]
+    wanted = [
+        (pair.input, pair.output) == requested[:2] and pair.requested is None for pair in pairs
+    ]
     return [
-        replace(pair, asked=pair_of_one(run, asked).asked, by_itself=True) if is_wanted else pair
+        replace(pair, requested=pair_of_one(run, requested).requested, by_itself=True)
+        if is_wanted
+        else pair
         for is_wanted, pair in zip(wanted, pairs, strict=True)
     ]
 
 
 def column_at(point: Point, tensor: int, coordinate: int) -> int | None:
-    """The column that moves this coordinate of an input first; None where it only follows its
-    mirror image."""
+    """Return the column that moves this coordinate of an input; None where the coordinate only
+    follows its mirror image."""
     found = np.flatnonzero(point.columns.coordinate == int(point.starts[tensor]) + coordinate)
     return int(found[0]) if found.size else None
 
 
-def pair_of_one(run: Run, asked: Asked) -> Pair:
-    """A pair of this one element."""
-    run, point, part = run.fresh(), run.point, run.point.parts[asked.output]
-    column = np.array([column_at(point, asked.input, asked.input_index)])
-    out = np.array([part.start + asked.output_index])
-    with np.errstate(all="ignore"):  # as it comes of its column; no mismatch without every rung
+def pair_of_one(run: Run, requested: Requested) -> Pair:
+    """Return a pair that consists of the requested element alone."""
+    run, point, part = run.fresh(), run.point, run.point.parts[requested.output]
+    column = np.array([column_at(point, requested.input, requested.input_index)])
+    out = np.array([part.start + requested.output_index])
+    with np.errstate(all="ignore"):  # judged as in its column; a mismatch is measured on every rung
         run.reach.add_surveyed()
         a = run.analytic(column, out)
         climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
         judged = judged_now(run, column, out, a, climb.run())
         judged = measured_alone(run, column, out) if judged.wrong[0] else excused(run, judged)
-    tally = Tally(asked.input, asked.output, (MAP_ROWS + 1, 1), 1, asked)
-    tally.add(judged.pair_elements(part.start, np.array([asked.input_index])))
+    tally = Tally(requested.input, requested.output, (MAP_ROWS + 1, 1), 1, requested)
+    tally.add(judged.pair_elements(part.start, np.array([requested.input_index])))
     return tally.result(float(point.unit[part].max()), bool(run.low_precision()[out[0]]))
 
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
-    """One output [1] that is about to climb along the line of a lone column [1]."""
+    """Return a `Climb` of one output [1] along the line of a single column [1]."""
     tensor = run.columns.tensor[column]
     wide = run.survey.wide[tensor, out]
     unmoved = run.survey.unmoved[tensor, out]
-    line = lone_columns(run.point, column, bool(wide[0])).lines[0]
+    line = single_columns(run.point, column, bool(wide[0])).lines[0]
     ladders = Ladders([line], run.outputs(), np.zeros_like(out), out)
     first = ladders.solve(np.arange(1), QUICK, False)
     first.unclear[:] |= unmoved | wide
     return Climb(ladders, first, judge, unmoved)
 
 
-# Rungs of outputs that may have structure near x
+# Rungs for outputs that may have structure near x
 FINER_RUNGS = range(QUICK[0], QUICK[-1] + 2 * CLIMB + 1)
-# Elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
+# Elements of a chunk that are judged at a time: the data of each take some 500 bytes
 SPAN = 1 << 17
 
 
 class Chunk:
-    """The n lines of a bundle on the quick rungs (on one wide rung where f is linear), beside the
+    """The n lines of a bundle on the quick rungs (on one wide rung where f is linear), with the
     analytic values a [n, M] of the columns that their outputs show.
 
-    `suspect`: outputs [M] that are looked at nearer to x. `border`: columns, from the first on,
-    along which f ends at x, as far as is known. `unmoved`, `wide`: elements [n, M] that only a
-    coarser step, or one beyond the scale of x, surely moves.
+    `suspect`: outputs [M] that are examined nearer to x. `border`: columns, counted from the first,
+    along which f is known to end at x. `unmoved`, `wide`: elements [n, M] that only a coarser step,
+    or one beyond the scale of x, reliably moves.
     """
 
     def __init__(self, run: Run, bundle: Bundle, a: Array, suspect: Mask) -> None:
@@ -202,8 +207,8 @@ class Chunk:
         self.masked = self.samples.masked & np.isfinite(a) & bundle.in_pattern
 
     def zeros(self, outs: slice) -> Mask:
-        """Elements [n, outs] of which f is bitwise still, and the analytic value negligible: most
-        of a Jacobian."""
+        """Return the elements [n, outs] for which f is bitwise unchanged and the analytic value
+        negligible: most of a Jacobian."""
         zeros = self.unchanged[:, outs] & self.bundle.in_pattern[:, outs]
         if zeros.any():
             zeros &= ~(self.unmoved | self.wide)[:, outs] & (
@@ -213,9 +218,9 @@ class Chunk:
         return zeros
 
     def settled(self, outs: slice, zeros: Mask) -> Judged:
-        """The other elements with their verdicts."""
+        """Return the other elements with their verdicts."""
         here = ~(zeros | self.masked[:, outs]) & self.bundle.in_pattern[:, outs]
-        # To find nothing takes NumPy as long as to find much
+        # np.nonzero takes as long for an empty mask as for a full one
         line, out = np.nonzero(here) if here.any() else np.zeros((2, 0), np.intp)
         out = out + outs.start
         cells = Cells(line, out, self.bundle.column_of[line, out])
@@ -231,10 +236,10 @@ class Chunk:
         if not open_.any():
             return replace(judged, quick=quick)
         d, mismatch = self._climbed(cells, d, open_)
-        # Those of a group are confirmed by moving each column alone
+        # Mismatches of a group are confirmed by moving their columns individually
         if mismatch.any() and not self.bundle.grouped:
             d, unaffordable = self._confirmed(cells, d, mismatch)
-        # A backward may well be non-finite all along such a column
+        # Along the border of a domain a backward may be non-finite for the whole column
         lost = np.flatnonzero(d.outcome == NON_FINITE)
         lost = lost[np.isfinite(self.samples.f0.take(cells.out[lost]))]
         self.border[
@@ -244,7 +249,8 @@ class Chunk:
         return judged.decided(np.flatnonzero(unaffordable & judged.wrong), Limit.BUDGET)
 
     def add_zeros(self, tallies: Mapping[tuple[int, int], Tally], outs: slice, zeros: Mask) -> None:
-        """What needs no solver, and how large a derivative may be that passes as a zero."""
+        """Add the zeros, which need no solver, with the largest derivative that would pass as a
+        zero."""
         masked = self.masked[:, outs]
         if not (zeros.any() or masked.any()):
             return
@@ -263,7 +269,7 @@ class Chunk:
 
     # ---- derivatives
     def _quick(self, cells: Cells) -> Derivative:
-        """Of elements [E], `unclear` where these rungs cannot tell."""
+        """Return derivatives of elements [E], `unclear` where the quick rungs do not suffice."""
         if self.linear:
             result = linear_derivatives(self.samples, self.run, cells)
         else:
@@ -282,8 +288,8 @@ class Chunk:
         return result
 
     def _ladders(self, cells: Cells, wide: bool = False) -> Ladders:
-        """The ladders of elements, which hold the quick rungs already, if f was sampled there; at
-        steps of at least unit scale where these only move beyond that of x."""
+        """Return the ladders of elements, with the quick rungs if f was sampled there; `wide`: with
+        steps of at least unit scale, for elements that only move beyond the scale of x."""
         lines = widened(self.bundle, self.run.point).lines if wide else self.bundle.lines
         ladders = Ladders(lines, self.run.outputs(), cells.line, cells.out)
         if not (self.linear or wide):
@@ -292,23 +298,23 @@ class Chunk:
         return ladders
 
     def _judged(self, cells: Cells, d: Derivative) -> Judged:
-        """By what is known now; what limits the undecided ones is left out."""
+        """Judge elements by what is known now; limits of the undecided ones are not determined."""
         border_column = self.border.take(cells.column)
         a = self.a[cells.line, cells.out]
         return judged_now(self.run, cells.column, cells.out, a, d, border_column)
 
     def _pieces(self, cells: Cells, i: Index) -> Iterator[tuple[Index, bool]]:
-        """Elements i in pieces that climb together: those on the scale of x, then those that only
-        move beyond it, and which these are."""
+        """Yield elements i in pieces that climb together, with whether they are wide: first the
+        elements on the scale of x, then those that only move beyond it."""
         wide = self.wide[cells.line[i], cells.out[i]]
         for group, is_wide in ((i[~wide], False), (i[wide], True)):
             yield from ((group[p], is_wide) for p in _pieces(cells.line[group]))
 
     def _climbed(self, cells: Cells, d: Derivative, hard: Mask) -> tuple[Derivative, Mask]:
-        """Elements `hard` [E] climbed until each is settled; and the mismatches that have not seen
-        every rung [E].
+        """Return derivatives after elements `hard` [E] have climbed until each is settled, and the
+        mismatches that have not seen every rung [E].
 
-        Twice, because what is learnt of a row can unsettle its other elements.
+        There are two passes, because what is learnt of a row can unsettle its other elements.
         """
         unconfirmed, exhausted = np.zeros((2, len(cells.out)), bool)
         for _ in range(2):
@@ -333,10 +339,11 @@ class Chunk:
 
     # ---- confirming
     def _confirmed(self, cells: Cells, d: Derivative, mismatch: Mask) -> tuple[Derivative, Mask]:
-        """A mismatch is confirmed by the whole ladder: the worst columns of each pair climb it,
-        until one is confirmed.
+        """Confirm mismatches by the whole ladder: the worst columns of each pair climb it until one
+        mismatch is confirmed.
 
-        And what the budget left [E]: where the budget is spent, one column climbs for all pairs.
+        Also return the elements left by the budget [E]; where it is spent, one column climbs for
+        all pairs.
         """
         run, unaffordable = self.run, np.zeros(len(cells.out), bool)
         misses = np.nan_to_num(
@@ -364,8 +371,8 @@ class Chunk:
 
 
 def _pieces(line: Index) -> Iterator[Index]:
-    """Ranges of at most PIECE elements, whose lines [E] ascend, cut between lines where one line
-    allows."""
+    """Yield ranges of at most PIECE elements, whose lines [E] ascend, cut between lines where
+    possible."""
     start, n = 0, len(line)
     while start < n:
         stop = min(start + PIECE, n)
@@ -377,37 +384,38 @@ def _pieces(line: Index) -> Iterator[Index]:
 
 # Columns that no output shares, moved together in colour groups, against the analytic values of
 # compressed VJPs (method.md section 5).
-# The VJP of a row group is a sum of rows. It shows each row by itself only where the backward has
-# no entry off the pattern, which is so wherever its numbers are right. Where one is wrong, the
-# outputs of the group are pulled back in halves by the bits of their numbers, which tells the
-# output that each number comes from, or that it comes from several. The latter are pulled back one
-# by one.
-# of a set of outputs that is searched: a full search takes a third more backwards than there are
-# outputs
+# The VJP of a row group is a sum of rows. It shows each row individually only where the backward
+# has no entry off the pattern, which is so wherever its numbers are right. Where one is wrong, the
+# outputs of the group are pulled back in halves by the bits of their numbers. That identifies the
+# output that each number comes from, or shows that it comes from several outputs, which are then
+# pulled back one by one.
+# Parts that a set of outputs is split into: a full search takes a third more backwards than there
+# are outputs
 PARTS = 4
-NEARER = 5  # rungs below, 600 times nearer, a tie must be a tie still
-MOST_ENTRIES = 1 << 21  # off the pattern of a group that are kept
-# Of the magnitudes that add up to a gradient: what backward may be off by, a sum of numbers that
-# have cancelled; and how many roundings at least
+NEARER = 5  # rungs finer (a step 600 times smaller) at which a tie must still be a tie
+MOST_ENTRIES = 1 << 21  # most entries off the pattern of a group that are kept
+# Error of a sum by backward, as a fraction of the magnitudes that add up (numbers inside may have
+# cancelled), and as a multiple of the roundoff; the larger of both
 ADDS_UP, ROUNDINGS = 1e-9, 64.0
-# Of the scale: what a group's columns are moved by at least
+# The smallest step of a group's columns, as a fraction of the scale
 LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
 
 
-# ---- The analytic Jacobian through few backwards: outputs that share no input are pulled back
-# together
+# ---- The analytic Jacobian by few backwards: outputs that share no input are pulled back together
 def analytic_values(
     run: Run, weights: Array, spans: Mapping[int, range], verify: bool = False
 ) -> tuple[dict[int, Array], dict[tuple[int, int, int], float]]:
-    """Per tensor the analytic values [groups, M] of these column groups; and by tensor, output and
-    number the row groups that have numbers off the pattern, with the largest in units of the
-    inputs' sizes: one backward a row group. `weights` [M]: the cotangents of group members,
-    continuous and signed; that of a lone one is 1.
+    """Return per tensor the analytic values [groups, M] of the column groups in `spans`; and the
+    row groups with numbers off the pattern, by (tensor, output, number), with the largest such
+    number in units of the inputs' sizes. One backward per row group.
 
-    Such numbers show where none of a group's outputs depends on the input. To `verify` that the
-    others are no sums with them, all outputs are pulled back together once, with other weights:
-    rounding is all by which that may differ from the sum of the values; one backward for each
-    output tensor.
+    `weights` [M]: the cotangents of group members, continuous and signed; the weight of a single
+    member is 1.
+
+    Numbers off the pattern show only where none of a group's outputs depends on the input. With
+    `verify`, all outputs are also pulled back together once with other weights, one backward per
+    output tensor: the result may differ from the sum of the values only by rounding, or the values
+    are sums with such numbers.
     """
     point, plans = run.point, [run.structure.plans[tensor] for tensor in spans]
     m, strays = len(point.f0), dict[tuple[int, int, int], float]()
@@ -419,7 +427,7 @@ def analytic_values(
         members = np.bincount(rows.group, minlength=rows.count)
         weight = np.where(members[rows.group] == 1, 1.0, weights[part])
         together = random_cotangent(point, shared.output, "all rows")
-        # What the values add up to, and their magnitudes [2, N]
+        # The sums of the values, and of their magnitudes [2, N]
         sums = {plan.tensor: np.zeros((2, plan.size)) for plan in sharing}
         for groups, pulled in pulled_groups(
             point, shared, weight, [plan.tensor for plan in sharing]
@@ -470,18 +478,18 @@ def analytic_values(
     return values, strays
 
 
-# ---- One-hot numbers from compressed VJPs: what the backward of a row group has off the sparsity
-# pattern, output by output
+# ---- One-hot numbers from compressed VJPs: the entries of a row group's backward off the sparsity
+# pattern, by output
 class OneHot:
-    """What a row group's backward has off the pattern: entries (`out`, `column`, `value`) [E], as
-    one-hot cotangents give them; found by a search among its outputs, numbered from 0, for those
-    that the inputs [N] of one tensor are reached from. `weights` [M]: of cotangents.
+    """The entries off the pattern in the backward of a row group: `out`, `column`, `value` [E], as
+    one-hot cotangents give them. They are found by a search among its outputs, numbered from 0, for
+    those from which the inputs [N] of one tensor are reached. `weights` [M]: of cotangents.
 
-    `shared` [N]: inputs of the pattern that other outputs reach too, and `own` [N], what their own
-    output alone gives there; NaN where the budget ended before that was known.
+    `shared` [N]: inputs of the pattern that other outputs reach too; `own` [N]: the gradients of
+    these inputs by their own output alone, NaN where the budget ended before they were known.
 
     2 log₂(outputs) backwards; more where an input is reached from several outputs: at least as many
-    as lead to one of them, the others as far as the budget goes.
+    as identify one of them, the others as far as the budget allows.
     """
 
     def __init__(self, run: Run, plan: Plan, output: int, group: int, weights: Array) -> None:
@@ -511,17 +519,17 @@ class OneHot:
         self.out, self.column = self.outs[out], column + first
 
     def _pulled(self, which: Index) -> Array:
-        """The gradient [N] of some of the outputs."""
+        """Return the gradient [N] of some of the outputs."""
         outs = self.outs[which]
         return gradient_of_rows(self.run.point, self.output, outs, self.weights[outs])[self.columns]
 
     def _reached(self, gradient: Array, place: Index | slice = slice(None)) -> Mask:
-        """What is more than rounding, of a gradient at some inputs."""
+        """Return where a gradient at some inputs is more than rounding."""
         return np.asarray(~(np.abs(gradient) <= self.rounding[place]))
 
     def _sources(self) -> tuple[Index, Mask, Array]:
-        """The only output [N] that each input is reached from, or −1; which are reached from
-        several [N]; what they are reached by [N]."""
+        """Return for each input [N] the only output that it is reached from, or −1; whether it is
+        reached from several; and the value."""
         number, size = np.arange(len(self.outs)), len(self.owner)
         bits = max(len(number) - 1, 0).bit_length()
         source = np.zeros(size, np.intp)
@@ -538,20 +546,20 @@ class OneHot:
             lost &= ~np.isfinite(off) & ~np.isfinite(on)
         if not bits:
             return np.full(size, -1), self.owner != 0, value
-        several |= (seen > 0) & (seen < bits)  # or backward is not linear
-        several &= ~(lost & (self.owner >= 0))  # no number whatever the cotangent, as 0 · inf
+        several |= (seen > 0) & (seen < bits)  # or the backward is not linear
+        several &= ~(lost & (self.owner >= 0))  # NaN for every cotangent, as 0 · inf
         return np.where(several | (seen == 0) | lost, -1, source), several, value
 
     def _rows(self, place: Index) -> dict[int, Array]:
-        """The gradients [k] at these inputs of the outputs that reach one of them, each pulled back
-        alone; by the number of the output."""
+        """Return the gradients [k] at these inputs of each output that reaches one of them, pulled
+        back individually; by the number of the output."""
         rows, left = dict[int, Array](), [np.arange(len(self.outs))]
         while left:
             which = left.pop()
             if rows and (len(rows) * len(place) > MOST_ENTRIES or self.run.over_budget()):
                 self.finished = False
                 break
-            if not len(which) == len(self.outs) > 1:  # that of all reaches them
+            if not len(which) == len(self.outs) > 1:  # the gradient of all outputs reaches them
                 gradient = self._pulled(which)[place]
                 if not self._reached(gradient, place).any():
                     continue
@@ -565,9 +573,11 @@ class OneHot:
 # ---- The colour groups of one tensor
 @dataclass(frozen=True)
 class ColourGroups:
-    """One tensor of a sweep, whose columns are moved in groups. `weights` [M]: those of compressed
-    VJPs; `plain` [N]: columns whose elements are all right and smooth; `one_hot`: what is known of
-    row groups, by output tensor and number."""
+    """One tensor of a sweep, whose columns are moved in groups.
+
+    `weights` [M]: of compressed VJPs; `plain` [N]: columns whose elements are all right and smooth;
+    `one_hot`: one-hot numbers of row groups, by output tensor and number.
+    """
 
     sweep: Sweep
     plan: Plan
@@ -576,8 +586,8 @@ class ColourGroups:
     one_hot: dict[tuple[int, int], OneHot] = field(default_factory=dict)
 
     def confirmed(self, judged: Judged) -> Judged | None:
-        """The elements after the worst mismatches were measured alone; None where the forward's
-        groups are wrong, or a small tensor is better compared column by column."""
+        """Return the elements after the worst mismatches were measured individually; None where the
+        forward's groups are wrong, or a small tensor is better compared column by column."""
         unconfirmed = judged.wrong
         if not unconfirmed.any():
             return judged
@@ -587,13 +597,13 @@ class ColourGroups:
 
     @property
     def _by_columns(self) -> bool:
-        """Is the tensor so small that its columns are better compared one by one?"""
+        """Whether the tensor is so small that its columns are better compared one by one."""
         return self.plan.size <= SMALL and not self.sweep.run.over_budget(EVERY_RUNG)
 
     # ---- one-hot numbers
     def _with_one_hot(self, before: Judged, unconfirmed: Mask) -> tuple[Judged, Mask]:
-        """With the one-hot numbers of the row groups that hold mismatches, and without the elements
-        whose number the budget leaves unknown; which of them are not confirmed."""
+        """Return the elements with one-hot numbers for the row groups that hold mismatches, without
+        the elements whose number the budget leaves unknown; and which of them are not confirmed."""
         keep = np.ones(len(before.out), bool)
         analytic = before.analytic.copy()
         for output, part in enumerate(self.sweep.run.point.parts):
@@ -616,8 +626,8 @@ class ColourGroups:
         return judged.take(kept), ((unconfirmed | changed) & judged.wrong)[kept]
 
     def _off_pattern(self, output: int, group: int) -> OneHot | None:
-        """What a row group has off the pattern; None where the budget has ended, and something else
-        is wrong."""
+        """Return the entries of a row group off the pattern; None where the budget has ended and
+        another element is wrong."""
         found = self.one_hot.get((output, group))
         if found is None and not self.sweep.budget_ended:
             found = OneHot(self.sweep.run, self.plan, output, group, self.weights)
@@ -625,11 +635,11 @@ class ColourGroups:
         return found
 
     def add_off_pattern(self, strays: Mapping[tuple[int, int, int], float]) -> bool:
-        """Entries off the pattern, some at a time, as elements whose derivative is 0: of row groups
-        that hold mismatches, and of `strays`.
+        """Add entries off the pattern, some at a time, as elements whose derivative is 0: those of
+        row groups that hold mismatches, and of `strays`.
 
-        False where f does depend on one of these inputs, or a small tensor is better compared
-        column by column.
+        Return False where f does depend on one of these inputs, or a small tensor is better
+        compared column by column.
         """
         run = self.sweep.run
         c = run.columns
@@ -661,9 +671,9 @@ class ColourGroups:
 
     # ---- mismatches
     def _confirmed(self, judged: Judged, unconfirmed: Mask) -> Judged | None:
-        """None of the mismatches of an output tensor is reported before one was measured alone, the
-        worst of each column first; None where one is right though its group was not, by the same
-        number of backward."""
+        """Measure the worst mismatch of each column individually before any mismatch of an output
+        tensor is reported. Return None where one is right though its group was not, with the same
+        analytic value."""
         sweep, run = self.sweep, self.sweep.run
         for output, part in enumerate(run.point.parts):
             pair = (self.plan.tensor, output)
@@ -704,8 +714,8 @@ class ColourGroups:
 
     # ---- outputs that moved off the pattern
     def consistent(self, chunk: Chunk, outs: slice, judged: Judged) -> bool:
-        """Are the groups what they were taken for, by all that these elements show, and by the
-        outputs that moved off the pattern?"""
+        """Return whether these elements, and the outputs that moved off the pattern, are consistent
+        with the groups."""
         if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
             odd = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
             self.plain[judged.column[odd] - self.plan.first] = False
@@ -717,9 +727,12 @@ class ColourGroups:
 
 
 def lasts(run: Run, line: Line, out: Index) -> bool:
-    """Does one of the outputs [k] that moved with a line, off the pattern, depend on it at x
-    itself: two calls, or four. What is not there (the next in a sort, the loser of a maximum) stops
-    as the step shrinks, unless noise would have hidden a linear dependence on the NEARER rung."""
+    """Return whether one of the outputs [k] that moved along a line, off the pattern, depends on it
+    at x itself: two calls, or four.
+
+    An apparent dependence (the next value in a sort, the loser of a maximum) ends as the step
+    shrinks, unless noise would have hidden a linear dependence on the NEARER rung.
+    """
 
     def moved(rung: int) -> Array:
         sides = (line.at(sign * step(line.scale, rung)) for sign in (1.0, -1.0))
@@ -734,23 +747,23 @@ def lasts(run: Run, line: Line, out: Index) -> bool:
     return bool((rests & ~shown).any())
 
 
-SLACK = 1e-3  # of the sum along the ray: its own curvature
+SLACK = 1e-3  # of the sum along the ray: tolerance for curvature
 TILE_LIMIT = 64 << 20  # bytes of a tile and a chunk together
-# An element of a lone column: both sides of the quick rungs, masks, tolerances
+# Bytes of an element of a single column: both sides of the quick rungs, masks, tolerances
 CHUNK_BYTES = 16 * len(QUICK) + 24
-# An element of a group whose derivative is solved: samples of the quick rungs, their steps,
-# columns, the derivative and its copies
+# Bytes of an element of a group whose derivative is solved: samples of the quick rungs, their
+# steps, columns, the derivative and its copies
 GROUP_BYTES = 600
 
 
 def compare_entries(run: Run, keep: int) -> tuple[list[Pair], Structure, bool]:
-    """A pair per (input, output), every element judged; the structure that held; and whether the
-    budget ended before all were: the others are undecided then. `keep`: how many of the worst a
-    pair keeps.
+    """Return a pair per (input, output) with every element judged; the structure that held; and
+    whether the budget ended first, so that the remaining elements are undecided. `keep`: how many
+    of the worst elements a pair keeps.
 
-    Once more with other groups of the tensors that have not those which were seen, and of small
-    ones in groups that do not simply pass: they are walked column by column, which counts every
-    wrong element. And where elements do not add up.
+    The sweep is repeated with other groups for tensors whose groups proved wrong, for small tensors
+    in groups that do not simply pass (column by column, which counts every wrong element), and
+    where elements do not add up.
     """
     with np.errstate(all="ignore"):
         suspect = nothing = np.zeros(len(run.point.f0), bool)
@@ -785,11 +798,11 @@ def compare_entries(run: Run, keep: int) -> tuple[list[Pair], Structure, bool]:
 
 
 class Sweep:
-    """All elements once, added to `tallies` by (input, output).
+    """One pass over all elements, added to `tallies` by (input, output).
 
-    `suspect`: outputs [M] that are looked at nearer to x. `confirmed`, `cleared`: how many elements
-    of groups that were measured alone are mismatches, or right. `limit`: bytes of a tile and a
-    chunk together; `room`: columns, or groups, whose analytic values fit into a tile.
+    `suspect`: outputs [M] that are examined nearer to x. `confirmed`, `cleared`: numbers of
+    elements of groups, measured individually, that are mismatches or right. `limit`: bytes of a
+    tile and a chunk together; `room`: columns, or groups, whose analytic values fit into a tile.
     """
 
     def __init__(self, run: Run, keep: int, limit: int, suspect: Mask) -> None:
@@ -801,28 +814,28 @@ class Sweep:
         self.confirmed, self.cleared = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         self.sum, self.bar = np.zeros((2, m))
         self.room = max(1, limit // 2 // (8 * max(m, 1)))
-        self.lone_at_once = max(1, limit // 2 // (CHUNK_BYTES * max(m, 1)))
+        self.single_at_once = max(1, limit // 2 // (CHUNK_BYTES * max(m, 1)))
         self.groups_at_once = max(1, limit // (GROUP_BYTES * max(m, 1)))
         self.tallies = {
-            (t, o): Tally(t, o, (part.stop - part.start, size), keep, run.asked)
+            (t, o): Tally(t, o, (part.stop - part.start, size), keep, run.requested)
             for t, size in enumerate(np.diff(point.starts).tolist())
             for o, part in enumerate(point.parts)
         }
 
     @property
     def budget_ended(self) -> bool:
-        """The budget does not afford another column, and an element that was measured alone is
-        wrong: that is enough."""
+        """Whether the budget affords no further column and an element measured individually
+        is wrong, which suffices."""
         return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
 
     def judge_all(self) -> set[int]:
-        """Lone columns, then groups; the tensors whose forward has other groups than their plan
-        says. Raises Spent."""
-        point, at_once = self.run.point, self.lone_at_once
+        """Judge single columns, then groups; return the tensors whose groups contradict their plan.
+        Raises Spent."""
+        point, at_once = self.run.point, self.single_at_once
         tensors = (t for t in range(len(point.buffers)) if t not in self.plans)
-        lone = np.concatenate([*map(point.columns.of, tensors), np.zeros(0, np.intp)])
-        for first in range(0, len(lone), self.room):
-            tile = lone[first : first + self.room]
+        single = np.concatenate([*map(point.columns.of, tensors), np.zeros(0, np.intp)])
+        for first in range(0, len(single), self.room):
+            tile = single[first : first + self.room]
             a = np.empty((len(tile), len(point.f0)))  # of the analytic Jacobian, transposed
             for j in range(len(point.f0)):
                 row = point.row(j)
@@ -830,10 +843,10 @@ class Sweep:
                 a[:, j] = row[tile]
             for start in range(0, len(a), at_once):
                 chunk = slice(start, start + at_once)
-                self._judge(None, lone_columns(point, tile[chunk]), a[chunk])
+                self._judge(None, single_columns(point, tile[chunk]), a[chunk])
         broken = self._judge_groups() if self.plans else set()
         for plan in self.plans.values():
-            # What no group has: f does not depend on it, and its gradient is 0
+            # Columns in no group: f does not depend on them, and their gradient is 0
             of_tensor = slice(plan.first, plan.first + plan.size)
             size = point.columns.size[of_tensor].min()
             least_step = LEAST_STEP * point.columns.scale[of_tensor].min()
@@ -848,7 +861,7 @@ class Sweep:
         return broken
 
     def pairs(self, finished: bool) -> list[Pair]:
-        """What came of them."""
+        """Return the results by pair."""
         point = self.run.point
         low = self.run.low_precision()
         pairs = list[Pair]()
@@ -868,8 +881,8 @@ class Sweep:
 
     # ---- tensors with a plan
     def _judge_groups(self) -> set[int]:
-        """The planned tensors, what their backwards gave off the pattern, and whether it all adds
-        up; the tensors of which something is not so."""
+        """Judge the planned tensors, the entries of their backwards off the pattern, and whether
+        the elements add up; return the tensors that fail."""
         run = self.run
         point = self.run.point
         broken = set[int]()
@@ -902,27 +915,27 @@ class Sweep:
         if broken:
             self.complete = False
             return broken
-        return self._off_together(tensors) - {  # though no element that was measured alone is wrong
+        return self._off_together(tensors) - {  # although no individually measured element is wrong
             tensor
             for tensor, output in self.tallies
             if self.confirmed[tensor, output] or self.budget_ended
         }
 
     def _off_together(self, tensors: Mapping[int, ColourGroups]) -> set[int]:
-        """The tensors of which one direction and one cotangent of the function as a whole do not
-        agree, though the elements do: it has another structure."""
+        """Return the tensors for which one direction and one cotangent of the whole function
+        disagree, though the elements agree: their structure is another one."""
         run = self.run
         point = self.run.point
         patterns = dict(self.run.structure.patterns)
         along = list[Directions]()
         for t, groups in tensors.items():
             drawn = draw_directions(point, t, VERIFIED_ALONG, run.survey.direction_samples[t])
-            if not groups.plain.all():  # a tie that hid from the structure may move other outputs
+            if not groups.plain.all():  # a tie missed by the structure may move other outputs
                 move = np.where(groups.plain, drawn.moves[0], 0.0)
                 drawn = Directions(point, t, [move])
                 plain = np.append(groups.plain, False)
                 shown = np.zeros(len(point.f0), bool)
-                for n in range(groups.plan.groups.count):  # the last one answers for NO_ENTRY
+                for n in range(groups.plan.groups.count):  # NO_ENTRY indexes the last one
                     shown |= plain[groups.plan.groups.columns_of(range(n, n + 1))[0]]
                 patterns[t] = tuple(
                     replace(pattern, nothing=~shown[part])
@@ -941,8 +954,8 @@ class Sweep:
 
     # ---- a chunk of either
     def _judge(self, groups: ColourGroups | None, bundle: Bundle, a: Array) -> bool:
-        """The lines of a bundle of n against analytic values a [n, M]; False where its `groups` are
-        not what they were taken for.
+        """Judge the lines of a bundle of n against analytic values a [n, M]; return False where its
+        `groups` prove wrong.
 
         `groups`: None where each line moves one column.
         """
@@ -961,7 +974,7 @@ class Sweep:
             judged = confirmed_anew(run, confirmed, excused(run, confirmed))
             chunk.add_zeros(self.tallies, outs, zeros)
             self.add(dict.fromkeys(bundle.tensor.tolist()), judged)
-            # The elements times how far the survey's ray moves their columns, per output
+            # The elements times the survey ray's moves of their columns, per output
             d, by = judged.derivative, run.survey.moved_by[judged.column]
             rough = (judged.verdict != PASS) | ~d.smooth | ~np.isfinite(d.bar)
             self.known[judged.out[rough]] = False
@@ -972,7 +985,7 @@ class Sweep:
         return True
 
     def add(self, tensors: Collection[int], judged: Judged) -> None:
-        """To the tally of each pair its elements, which are of columns of these tensors."""
+        """Add the elements, which are of columns of these tensors, to the tally of each pair."""
         point = self.run.point
         for tensor in tensors:
             for output, part in enumerate(point.parts):
@@ -988,16 +1001,16 @@ class Sweep:
                 tally.add(elements.pair_elements(part.start, coordinate), quick)
 
     def not_adding_up(self) -> Mask:
-        """Outputs [M] whose elements are not what f changes by along the survey's ray: nearer to x
-        than any step that was taken f is something else."""
+        """Return the outputs [M] whose elements do not add up to the change of f along the survey's
+        ray: nearer to x than any step taken, f behaves differently."""
         change = self.run.survey.change
         slack = self.bar + 2 * Z * self.run.noise + SLACK * np.abs(self.sum)
         return self.known & np.isfinite(change) & (np.abs(self.sum - change) > slack)
 
 
 def _as_returned(run: Run, plan: Plan, pair: Pair) -> Pair:
-    """With the numbers that one-hot cotangents give for the elements that are shown: those of
-    groups are the same but for rounding."""
+    """Return the pair with the numbers of one-hot cotangents for the elements that are shown; those
+    of groups equal them but for rounding."""
     part = run.point.parts[pair.output]
     of_tensor = slice(plan.first, plan.first + plan.size)
     rows = {
@@ -1008,5 +1021,7 @@ def _as_returned(run: Run, plan: Plan, pair: Pair) -> Pair:
     def returned(record: ElementRecord) -> ElementRecord:
         return record._replace(analytic=float(rows[record.output_index][record.input_index]))
 
-    asked = pair.asked and (returned(pair.asked) if pair.asked.output_index in rows else pair.asked)
-    return replace(pair, worst=tuple(map(returned, pair.worst)), asked=asked)
+    requested = pair.requested and (
+        returned(pair.requested) if pair.requested.output_index in rows else pair.requested
+    )
+    return replace(pair, worst=tuple(map(returned, pair.worst)), requested=requested)

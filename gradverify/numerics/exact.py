@@ -1,5 +1,5 @@
-"""Comparison with numbers that carry rounding but no truncation: what literal, hand-written and
-reference gradients share."""
+"""Comparison with numbers that have rounding but no truncation errors, shared by literal,
+hand-written and reference gradients."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gradverify.numerics.rungs import Array, Index, nonzero
 from gradverify.numerics.tolerance import FLOOR, guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, Limit
 
-# Ulps that two right ways to compute one number may differ by without a cancellation
+# Ulps by which two correct computations of one number may differ without a cancellation
 ROUNDING = 8.0
 
 
 def rounding_floor(unit: float, analytic: Array, value: Array, scale: Array, size: Array) -> Array:
-    """The floor [m, n] of gradient rows: 1e4 roundings of each row's reach, over S (method.md
-    section 1). `scale`, `size` [n]: s and S."""
+    """Return the floor [m, n] of gradient rows: 1e4 roundings of each row's reach, over S
+    (method.md section 1). `scale`, `size` [n]: s and S."""
     reach = np.nan_to_num(
         np.maximum(np.abs(analytic), np.abs(value)) * scale, nan=0.0, posinf=0.0
     ).max(1, initial=0.0, keepdims=True)
@@ -35,10 +35,11 @@ def add_exact(
     broken: Outcome = Outcome.NON_FINITE,
     noise: Array | float = 0.0,
 ) -> None:
-    """Adds all analytic values [m, n] of a pair against an oracle's.
+    """Add all analytic values [m, n] of a pair against an oracle's to a tally.
 
-    `broken`: what an element is where the oracle is not finite and the function does not give the
-    same infinity, which is left out. `noise`: of both, beside their rounding.
+    `broken`: the outcome of an element for which the oracle is not finite and the function does not
+    have the same infinity; equal infinities are left out. `noise`: of both values, in addition to
+    their rounding.
     """
     same_infinity = (analytic == value) & np.isinf(value)
     tally.leave_out(int(np.count_nonzero(same_infinity)))
@@ -74,8 +75,8 @@ def exact_elements(
     broken: Outcome = Outcome.NON_FINITE,
     noise: Array | float = 0.0,
 ) -> Entries:
-    """Analytic values [E] of these outputs and inputs against an oracle's; `broken` and `noise` as
-    in `add_exact`."""
+    """Return the elements [E] of these outputs and inputs: analytic values against an oracle's;
+    `broken` and `noise` as in `add_exact`."""
     largest = np.maximum(np.nan_to_num(np.abs(analytic), nan=0.0, posinf=0.0), np.abs(value))
     tolerance = atol + np.maximum(rtol * largest, floor)
     bar = ROUNDING * unit * np.abs(value) + noise

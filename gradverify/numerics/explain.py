@@ -1,9 +1,9 @@
-"""One element of a Jacobian as `gradverify explain` shows it: its verdict in the check, beside the
-finite differences at every step.
+"""One element of a Jacobian as `gradverify explain` shows it: its verdict in the check, together
+with the finite differences at every step.
 
-The verdict is the check's. The rungs are sampled to be looked at and decide nothing; an element
-that the check did not judge by itself, as one of a row that was compared as a sum, is confirmed as
-the check confirms what it suspects.
+The verdict is that of the check. The rungs are sampled for display and decide nothing. An element
+that the check did not judge individually, as one of a row that was compared as a sum, is confirmed
+as the check confirms suspected elements.
 """
 
 from __future__ import annotations
@@ -39,20 +39,23 @@ from gradverify.numerics.estimate.ladder import (
     with_tail_noise,
 )
 from gradverify.numerics.estimate.samples import Samples
-from gradverify.numerics.excuses.insensitive import beside_insensitive
+from gradverify.numerics.excuses.insensitive import with_insensitive
 from gradverify.numerics.function.point import Function
 from gradverify.numerics.judging import Judged, no_limits
-from gradverify.numerics.pairs.pair import Asked, ElementRecord
+from gradverify.numerics.pairs.pair import ElementRecord, Requested
 from gradverify.numerics.prepare import Settings, prepare
 from gradverify.numerics.rungs import RATIO, Array, Z, finite_size
 from gradverify.numerics.tolerance import Tolerances, verdicts
 from gradverify.numerics.verdict import Limit
 
 SLOPES = (
-    4  # rungs, the finest that noise does not hide, that tell how fast the quotient's error falls
+    # Number of rungs, the finest that noise does not hide, that determine how fast the quotient's
+    # error falls
+    4
 )
-FALLS = 0.5  # powers of the step below this are no truncation error: a kink or a jump does not fall
-# By the codes of `tally.Outcome`
+# Powers of the step below this are no truncation error: at a kink or a jump the error does not fall
+FALLS = 0.5
+# By the codes of `pair.Outcome`
 NAMES: tuple[Outcome, ...] = (
     "pass",
     "kink",
@@ -62,7 +65,7 @@ NAMES: tuple[Outcome, ...] = (
     "non_finite",
     "mismatch",
 )
-# Of the outcomes; "undecided" of the rest
+# The decisions for outcomes; "undecided" for all others
 VERDICTS: dict[Outcome, Decision] = {
     "pass": "pass",
     "kink": "pass",
@@ -72,33 +75,33 @@ VERDICTS: dict[Outcome, Decision] = {
 
 def measure(
     function: Function,
-    asked: Asked,
+    requested: Requested,
     *,
     checked: ElementRecord | None = None,
     **settings: Unpack[Settings],
 ) -> Measured:
-    """One element on every rung.
+    """Measure one element on every rung.
 
-    `checked`: what came of it in the check; None: it is confirmed by itself. Raises ValueError
-    where it has no column of its own (`symmetric`).
+    `checked`: its record in the check; None: the element is confirmed individually. Raises
+    ValueError where it has no column of its own (`symmetric`).
     """
     prepared = prepare(function, grouped=False, **settings)
-    column = column_at(prepared.point, asked.input, asked.input_index) if prepared else None
+    column = column_at(prepared.point, requested.input, requested.input_index) if prepared else None
     if prepared is None or column is None:
         raise ValueError("this coordinate moves with its mirror image only")
     if checked is None:
-        [pair] = beside_insensitive(prepared, [pair_of_one(prepared, asked)])
-        checked = pair.asked
+        [pair] = with_insensitive(prepared, [pair_of_one(prepared, requested)])
+        checked = pair.requested
     assert checked is not None
     run = prepared.fresh()
     point = prepared.point
     a = np.array([checked.analytic])
     columns = np.array([column])
-    outs = np.array([point.parts[asked.output].start + asked.output_index])
+    outs = np.array([point.parts[requested.output].start + requested.output_index])
     tolerances = Tolerances(
         prepared.atol, run.rtols()[outs], np.array([checked.floor]), np.zeros(1, bool)
     )
-    with np.errstate(all="ignore"):  # as a check climbs, and then every rung, settled or not
+    with np.errstate(all="ignore"):  # climbs as in a check, and then every rung, settled or not
         climb = climber(run, columns, outs, lambda _, d: verdicts(a, d, tolerances))
         climb.run()
         climb.every_rung(np.arange(1))
@@ -144,20 +147,20 @@ def measure(
 
 
 def fixed_step(checked: ElementRecord | None, eps: float, *, atol: float, rtol: float) -> FixedStep:
-    """gradcheck's verdict, as it came of the element in the check under this step; None: f is one
-    and the same infinity there, which is left out."""
+    """Return gradcheck's verdict, from the element's record in the check under this step; None: f
+    is the same infinity there, and the element is left out."""
     if checked is None:
         return FixedStep(eps, math.nan, atol, rtol, math.nan, "non_finite")
     return FixedStep(eps, checked.numeric, atol, rtol, checked.tolerance, NAMES[checked.outcome])
 
 
 def _shown(s: Samples, d: Derivative) -> tuple[tuple[Rung, ...], Chosen | None, Truncation | None]:
-    """The samples of one element [n, 1] as shown, and where its numeric value comes from."""
+    """Return the samples of one element [n, 1] for display, and the source of its numeric value."""
     quotient, noise, *_ = readings(s)
     best, noise = with_tail_noise(s, quotient, noise, pick(quotient, s.h, noise, True))
     big = float(s.largest[0])
     _, bars, noises = table(s.quotient, s.h, noise)
-    # + 0.0: no slope of −0
+    # + 0.0 avoids a slope of −0
     left = (s.f0 - s.down) / s.step_down + 0.0
     right = (s.up - s.f0) / s.step_up
     parts = (s.h, s.quotient * big, bars[0] * big, noises[0] / Z * big, left, right)
@@ -166,8 +169,8 @@ def _shown(s: Samples, d: Derivative) -> tuple[tuple[Rung, ...], Chosen | None, 
 
 
 def _chosen(s: Samples, d: Derivative, best: Best, values: Array) -> Chosen | None:
-    """The entry of the table [orders, n, 1]; None where none is: at a kink, a jump, or where no two
-    agree."""
+    """Return the chosen entry of the table [orders, n, 1]; None where there is none: at a kink, a
+    jump, or where no two agree."""
     if d.at_border[0]:
         return next((Chosen(int(one_sided.rung[0]), 0) for _, one_sided in borders(s)), None)
     if s.unchanged[0]:
@@ -180,7 +183,8 @@ def _chosen(s: Samples, d: Derivative, best: Best, values: Array) -> Chosen | No
 
 
 def _truncation(s: Samples, noise: Array) -> Truncation | None:
-    """From the finest rungs whose quotients differ beyond noise; None where they do not fall."""
+    """Return the truncation error from the finest rungs whose quotients differ beyond noise; None
+    where the differences do not fall."""
     h, change = s.h[:, 0], np.abs(np.diff(s.quotient[:, 0]))
     beyond = change > Z * (noise[:, 0] / h)[1:]
     # The first rung that noise hides

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair, Tally, without_kinks
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair, Requested, Tally, without_kinks
 from gradverify.numerics.rungs import PIECE, Array, Mask, pieces
 from gradverify.numerics.verdict import Limit
 
@@ -22,10 +22,13 @@ def check_fixed(
     atol: float,
     rtol: float,
     keep: int = 10,
-    asked: Asked | None = None,
+    requested: Requested | None = None,
 ) -> tuple[Pair, ...]:
-    """Every element under exactly this step. As in gradcheck the two parts of a complex element are
-    one number, and the whole analytic Jacobian is held at once."""
+    """Compare every element under exactly this step.
+
+    As in gradcheck the two parts of a complex element are one number, and the whole analytic
+    Jacobian is held at once.
+    """
     n = len(function.inputs)
     if not n:
         return ()
@@ -36,7 +39,7 @@ def check_fixed(
         width = max(2, PIECE // max(m, 1)) // 2 * 2  # the parts of a complex element stay together
         for tensor, (begin, end) in enumerate(pairwise(point.starts.tolist())):
             of_tensor = [
-                Tally(tensor, o, (part.stop - part.start, end - begin), keep, asked)
+                Tally(tensor, o, (part.stop - part.start, end - begin), keep, requested)
                 for o, part in enumerate(point.parts)
             ]
             tallies += of_tensor
@@ -71,8 +74,8 @@ def check_fixed(
 
 
 def _quotient(point: Point, column: int, eps: float) -> tuple[Array, bool, Mask]:
-    """The difference quotient of a column [M], whether the step does not move it, and where f is
-    one and the same infinity [M]."""
+    """Return the difference quotient of a column [M], whether the step does not move it, and where
+    f is the same infinity [M]."""
     columns, x, f0 = np.array([column]), point.columns.x[column], point.f0
     ends = point.columns.cast(x + np.array([eps, -eps]), columns)
     up, down = (point.values_at(columns, end) for end in ends[:, None])
@@ -81,6 +84,6 @@ def _quotient(point: Point, column: int, eps: float) -> tuple[Array, bool, Mask]
 
 
 def _modulus(parts: Array) -> Array:
-    """[2n, M] of (re, im) neighbours -> their moduli, each standing at both parts."""
+    """Return the moduli of (re, im) neighbours [2n, M], each repeated for both parts."""
     pairs = parts.reshape(-1, 2, parts.shape[1])
     return np.repeat(np.hypot(pairs[:, 0], pairs[:, 1]), 2, axis=0)

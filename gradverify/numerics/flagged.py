@@ -1,8 +1,8 @@
-"""The modes `rows` and `blocks`: sums of elements screened, verified by blocks, and what is flagged
-followed to its elements, which are confirmed one by one (method.md section 6).
+"""The modes `rows` and `blocks`: sums of elements are screened and verified by blocks, and flagged
+lines are followed to their elements, which are confirmed one by one (method.md section 6).
 
-A line (a row or block) whose entry is wrong is wrong; one whose entries are all right is right, at
-the tolerance of entries; one where neither can be decided for the size of it stays open.
+A line (a row or block) with a wrong entry is wrong; one whose entries are all right is right, at
+the tolerance of entries; a line too large for either to be decided stays open.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ from gradverify.numerics.survey import STRAY, Directions
 from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import PASS, UNDECIDED, Limit
 
-TRIES = 2  # probes: a fault may hide from one by chance
-# The only rung of a brief search, where f has no more noise than SILENT: rounding and curvature
-# are 1e-11 of a derivative there
+TRIES = 2  # probes: one may miss an error by chance
+# The only rung of a brief search, where f has no more noise than SILENT: rounding and curvature are
+# 1e-11 of a derivative there
 BRIEF, SILENT = 8, 2.0**-40
-# Of what is off along a random direction, over √n: so much each of n columns has where all of them
-# are wrong alike
+# Fraction of the error along a random direction, over √n, that each of n columns has where all of
+# them are wrong alike
 LIKELY = 0.5
-# Columns: of more, a brief search looks at the largest before it halves them, as often all are
+# Columns: of more, a brief search examines the largest before it halves them, as often all are
 # wrong
 GUESSED = 8
-ROUGH = 16  # outputs at most that a column with kinks names
+ROUGH = 16  # largest number of outputs returned for a column with kinks
 
 Suspects = tuple[Index, Index]
 """A column (one or none) and the outputs to measure it with, by number (as `Point.columns`,
@@ -74,9 +74,8 @@ Suspects = tuple[Index, Index]
 
 @dataclass(frozen=True)
 class _Probe:
-    """Weights [outputs of the tensor], the gradient they pull back to and a move of each column
-    [n], and the columns that may be blamed, of which the first ones, so many, are the block's
-    `inside`."""
+    """One probe: weights [outputs of the tensor], the gradient of that cotangent, a move of each
+    column [n], and the candidate columns, the first `inside` of which belong to the block."""
 
     weights: Array
     gradient: Array
@@ -87,17 +86,17 @@ class _Probe:
 
 # From a flagged line to one suspicious entry: halve the inputs of its block by forward calls, then
 # the outputs of one input by backwards.
-# Both halves of what is wrong add up to it, so one of them is wrong by at least half as much: that
-# one is followed. What looks rough (a kink along the direction) is followed too. Nothing is judged
-# here: the lone column and the one-hot row say whether the suspect is at fault.
+# The errors of both halves add up to the total, so one half has at least half of it: that half is
+# followed. A rough half (a kink along the direction) is followed too. Nothing is judged here: the
+# single column and the one-hot row determine whether the suspect is wrong.
 @dataclass
 class Search:
     """The search in one block of a pair, by probes: random cotangents of its outputs, and moves of
     columns.
 
-    `row`: the output of the block that was flagged, where it is known: beside all others a small
-    fault of it would drown. `brief`: by a single rung, which may miss what is not far off, and what
-    is rough.
+    `row`: the flagged output of the block, where it is known; a sum over all outputs would hide a
+    small error of it. `brief`: search by a single rung, which may miss small errors and rough
+    outputs.
     """
 
     run: Run
@@ -124,19 +123,19 @@ class Search:
 
     @cached_property
     def outputs_inside(self) -> Mask:
-        """Outputs [m] of the block, or the one that was flagged."""
+        """Mask of the outputs [m] of the block, or of the one that was flagged."""
         if self.row is not None:
             return np.asarray(np.arange(len(self.pattern)) == self.row - self.part.start)
         return np.asarray(self.pattern.block_of_outputs() == self.block)
 
     def entry(self) -> Suspects:
-        """One suspicious (output, column), or no more than a few outputs of one column where f is
-        rough along it.
+        """Return one suspicious (output, column), or a few outputs of one column where f is rough
+        along it.
 
         6 forward calls (2 if `brief`) for each halving of the columns (more where kinks are near),
         then one backward for each halving of the outputs. A block has two sides: its outputs may
-        depend on columns outside (then these are searched), its columns be pulled back to from
-        outputs outside.
+        depend on columns outside (which are then searched), and outputs outside may have gradients
+        in its columns.
         """
         for n in range(2 * TRIES):
             probe = self._probe(n, rows=n % 2 == 0)
@@ -147,19 +146,20 @@ class Search:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
 
     def output_of(self, column: int, group: int) -> Suspects:
-        """The output, of all those of the tensor, whose cotangent pulls back wrongly to a flagged
-        column, by one backward for each halving.
+        """Return the output, among all of the tensor, whose cotangent has a wrong gradient in a
+        flagged column, by one backward for each halving.
 
-        Finds also an output that the column has no business with, which one-hot rows of its own
-        would not. `group`: of the stray that led here, as each is searched in another way.
+        This also finds an output that does not depend on the column at all, which one-hot rows
+        would miss. `group`: the group of the stray that led here; each group is searched with its
+        own random weights.
         """
         local = int(np.searchsorted(self.columns, column))
         outputs = self._worst_outputs(self._probe(f"of {local} in {group}", rows=False), local)
         return np.full(min(len(outputs), 1), column), outputs
 
     def _probe(self, number: int | str, rows: bool) -> _Probe:
-        """Of the block's outputs and all columns (the block's first), or of all outputs and the
-        block's columns."""
+        """Return a probe of the block's outputs and all columns (the block's first), or of all
+        outputs and the block's columns."""
         weights = random_cotangent(self.point, self.output, "search", *self.which, number)
         weights = np.where(self.outputs_inside, weights, 0.0) if rows else weights
         gradient = self._pulled(weights)
@@ -182,8 +182,8 @@ class Search:
         return self.point.by_column(pull_back(self.point, self.output, weights))[self.columns]
 
     def _deviation(self, probe: _Probe, columns: Index) -> float | None:
-        """Analytic less numeric Σ w_j (Jv)_j over these columns; inf where f is rough, None where
-        both agree."""
+        """Return analytic minus numeric Σ w_j (Jv)_j over these columns; inf where f is rough, None
+        where both agree."""
         move = np.zeros(len(self.columns))
         scale = self.point.columns.scale[self.columns[columns]]
         move[columns] = probe.move[columns]
@@ -204,8 +204,8 @@ class Search:
     def _derivative(
         self, move: Array, add_up: Callable[[Array], Array], sigma: Array
     ) -> ProbeDerivative:
-        """Of sums of how the outputs of the tensor change along a move of the columns: finer rungs
-        where the first are rough."""
+        """Return the derivatives of sums of the tensor's outputs along a move of the columns, on
+        finer rungs where the first are rough."""
         along = Directions(self.point, self.tensor, [move])
         of = Sums(self.output, lambda f: add_up(self.point.changes(f, self.part)), sigma)
         [best] = read(along, 0, self.stages[0], [of])
@@ -218,7 +218,7 @@ class Search:
         return best
 
     def _worst_column(self, probe: _Probe, off: float) -> int:
-        """The column that is left when the half that is off by more is followed."""
+        """Return the column that remains when the half with the larger error is followed."""
         columns = probe.candidates
         if self.brief and len(columns) > GUESSED:
             likely = columns[
@@ -232,8 +232,8 @@ class Search:
         )
 
     def _worst_outputs(self, probe: _Probe, column: int) -> Index:
-        """The output that the backward is off at, found by halving; all that are rough along the
-        column, if any."""
+        """Return the output with the wrong gradient, found by halving; or all outputs that are
+        rough along the column, if any."""
         scale = self.point.columns.scale[self.columns[column]]
         move = np.zeros(len(self.columns))
         move[column] = scale
@@ -264,22 +264,23 @@ class Search:
         return np.array([half_off(outputs, deviation, off)]) + self.part.start
 
 
-MOST = 12  # lines of a pair that are followed, and strays
-STANDS = 2.0  # of the tolerance: some gradient is far above it: the comparison could have failed
-SEARCH = 60  # forward calls that it may take to find an entry of a line
-ONE_BY_ONE = 64  # entries of a line that are measured alone
+MOST = 12  # lines of a pair, and strays, that are followed
+# Gradient over its tolerance that is reported for a resolved pair: the comparison could have failed
+ABOVE_TOLERANCE = 2.0
+SEARCH = 60  # largest number of forward calls to find an entry of a line
+ONE_BY_ONE = 64  # entries of a line that are measured individually
 
 
 @dataclass
 class FollowedPair:
-    """One screened pair, and what became of its flagged lines, each counted once.
+    """One screened pair, and the results of following its flagged lines, each counted once.
 
-    `keep`: how many of the worst elements are kept. `counts`, of all pairs: the lines that were
-    `followed`, and flagged ones that the end of the budget left `unfollowed`.
-    `wrong_lines`: those found wrong; `assumed_wrong`: how many more count as wrong unasked;
-    `cleared`: right after all; `open`: neither right nor wrong, strays among them; `open_blocks`:
-    the blocks that those lie in; `kinked_blocks`: blocks of a single entry, which is right at a
-    kink; `judged_entries`: (column, output) of all entries that were judged.
+    `keep`: how many of the worst elements are kept. `counts`, over all pairs: the lines `followed`,
+    and the flagged ones left `unfollowed` when the budget ended. `wrong_lines`: lines found wrong;
+    `assumed_wrong`: how many more count as wrong without being measured; `cleared`: lines found
+    right; `open`: undecided lines, and strays; `open_blocks`: their blocks; `kinked_blocks`: blocks
+    of a single entry, which is right at a kink; `judged_entries`: (column, output) of all judged
+    entries.
     """
 
     run: Run
@@ -297,7 +298,7 @@ class FollowedPair:
         self.pattern = run.structure.patterns[tensor][output]
         self.part = run.point.parts[output]
         self.blocks = self.pattern.block_of_outputs()
-        self.tally = Tally(tensor, output, (MAP_ROWS + 1, 1), self.keep, run.asked)
+        self.tally = Tally(tensor, output, (MAP_ROWS + 1, 1), self.keep, run.requested)
         self.wrong_lines = set[int]()
         self.open_blocks = set[int]()
         self.kinked_blocks = set[int]()
@@ -305,7 +306,8 @@ class FollowedPair:
         self._rows = dict[int, Judged]()
 
     def budget_ended(self) -> bool:
-        """Does the budget end here? One line of all pairs is followed all the same."""
+        """Count a line as followed and return whether the budget ends here. The first line of all
+        pairs is followed in any case."""
         self.counts["followed"] += 1
         return self.counts["followed"] > 1 and self.run.over_budget(EVERY_RUNG)
 
@@ -314,14 +316,14 @@ class FollowedPair:
         return len(self.wrong_lines) + self.assumed_wrong
 
     def follow(self, pair: Screened) -> None:
-        """The flagged lines of a screen, then its strays.
+        """Follow the flagged lines of a screen, then its strays.
 
-        `pair`: the screen itself, or that of the blocks which verify it; a block that verifies an
-        open row is not counted again.
+        `pair`: the screen itself, or the screen of the blocks that verifies it; a block that
+        verifies an open row is not counted again.
 
-        The first MOST lines, until enough of them are confirmed as wrong, so that the others count
-        as wrong unasked. A sum that is not finite tells of no fault: such lines come last, and one
-        of them is confirmed before the others count.
+        At most MOST lines are followed, until enough of them are confirmed as wrong that the others
+        count as wrong without being measured. A sum that is not finite does not imply an error:
+        such lines come last, and one of them is confirmed before the others count.
         """
         order = np.concatenate([pair.flagged[~np.isin(pair.flagged, pair.lost)], pair.lost])
         blocks = self.blocks[order - self.part.start] if pair.rows else order
@@ -355,18 +357,18 @@ class FollowedPair:
             self.open += behind is None or self._stays_open(behind, pair)
 
     def result(self, mode: Mode) -> Pair:
-        """The pair as it is reported, its lines counted instead of elements."""
+        """Return the pair as it is reported, its lines counted instead of elements."""
         screened, run = self.screened, self.run
         unit = run.point.unit[self.part].max(initial=0.0)
         low = run.low_precision()[self.part].any()
         entries = self.tally.result(float(unit), bool(low))
         total = max(screened.lines, self.wrong, min(self.open, 1))
-        undecided = min(self.open, total - self.wrong)  # strays may be more than lines
+        undecided = min(self.open, total - self.wrong)  # there may be more strays than lines
         counts = [0] * len(Outcome)
         counts[Outcome.MISMATCH] = self.wrong
         counts[Outcome.UNDECIDED] = undecided
         counts[Outcome.PASS] = total - self.wrong - undecided
-        # A few lines were followed: they show no cause
+        # Only a few lines were followed, too few to infer a cause
         return replace(
             entries,
             elements=total,
@@ -377,13 +379,13 @@ class FollowedPair:
             resolution=screened.resolution,
             quick=total - len(screened.flagged),
             lines=mode.lines,
-            largest=max(entries.largest, STANDS if screened.stands else 0.0),
+            largest=max(entries.largest, ABOVE_TOLERANCE if screened.resolved else 0.0),
             entries=None,
         )
 
     def _stays_open(self, entries: Judged, pair: Screened, line: int | None = None) -> bool:
-        """Counts what became of a flagged `line`, or of a stray (None), by its entries; does it
-        stay open?"""
+        """Count the result for a flagged `line`, or a stray (None), by its entries, and return
+        whether it stays open."""
         entries = self._known_to_the_screen(entries)
         point = self.run.point
         places = zip(entries.column.tolist(), entries.out.tolist(), strict=True)
@@ -399,7 +401,7 @@ class FollowedPair:
             of_out = out if pair.rows else int(self.blocks[out - self.part.start])
             wrong_line = of_out if pair.rows or line is None else line
             self.wrong_lines.add(wrong_line)
-            # Which is counted on its own
+            # The line is counted on its own
             return line is not None and wrong_line != line and wrong_line in pair.flagged
         if (entries.verdict == UNDECIDED).any():
             return True
@@ -413,9 +415,9 @@ class FollowedPair:
         return Search(self.run, self.screened.input, self.screened.output, block, row, brief)
 
     def _entries_of(self, line: int, block: int, pair: Screened) -> Judged | None:
-        """Entries that tell whether a line is right: one that is suspected, else all where they are
-        few; None where it would take too many, or the structure is a guess: that is looked at
-        first."""
+        """Return entries that decide whether a line is right: a suspected one, else all where they
+        are few. Return None where that would take too many calls, or the structure is a guess,
+        which is then checked first."""
         pattern = self.pattern
         brief = self.run.over_budget(SEARCH)
         row = line if pair.rows else None
@@ -423,7 +425,7 @@ class FollowedPair:
         if suspects is not None:
             of_block = np.flatnonzero(self.blocks == block)
             single = pattern.size == pattern.blocks and len(of_block) == 1
-            kinked = suspects.derivative.rough and single  # which explains the flag
+            kinked = suspects.derivative.rough and single  # explains the flag
             if kinked and (suspects.verdict == PASS).all():
                 self.kinked_blocks.add(block)
             if kinked or suspects.wrong.any():
@@ -442,18 +444,20 @@ class FollowedPair:
         if not pair.rows:
             return self._alone((columns, outputs))
         if line not in self._rows:
-            # The flagged rows of one block together: a column's calls tell of all of them
-            beside = pair.flagged[self.blocks[pair.flagged - self.part.start] == block][:MOST]
-            beside = beside if line in beside else outputs
-            column = np.repeat(columns, len(beside))
-            out = np.tile(beside, len(columns))
+            # The flagged rows of one block together: the calls of a column measure all of them
+            neighbours = pair.flagged[self.blocks[pair.flagged - self.part.start] == block][:MOST]
+            neighbours = neighbours if line in neighbours else outputs
+            column = np.repeat(columns, len(neighbours))
+            out = np.tile(neighbours, len(columns))
             found = measured_alone(self.run, column, out)
-            self._rows |= {row: found.take(np.flatnonzero(out == row)) for row in beside.tolist()}
+            self._rows |= {
+                row: found.take(np.flatnonzero(out == row)) for row in neighbours.tolist()
+            }
         return self._rows[line]
 
     def _behind_stray(self, group: int, line: int) -> Judged | None:
-        """The entry behind an output that moved, or a column that was pulled back, though the
-        structure has no such entry; None: not found."""
+        """Return the entry behind an output that moved, or a column that a backward reached, off
+        the structure; None if it is not found."""
         if group == NO_ENTRY:
             suspects = self._search(int(self.blocks[line - self.part.start])).entry()
         else:
@@ -465,7 +469,7 @@ class FollowedPair:
         return found if settled else None
 
     def _alone(self, suspects: Suspects) -> Judged | None:
-        """The entries of these columns and outputs, each measured alone."""
+        """Measure the entries of these columns and outputs individually."""
         columns, outputs = suspects
         if not (len(columns) and len(outputs)):
             return None
@@ -474,7 +478,7 @@ class FollowedPair:
         return measured_alone(self.run, column, out)
 
     def _known_to_the_screen(self, entries: Judged) -> Judged:
-        """Undecided entries that are known to what a screen asks of their row are right: a zero's
+        """Pass undecided entries that are as accurate as a screen requires of their row: a zero's
         bar may be wider than its floor."""
         i = np.flatnonzero(
             (entries.verdict == UNDECIDED)
@@ -495,14 +499,14 @@ class FollowedPair:
             Limit.NONE,
         )
 
-    # ---- ties that the sparsity pattern misses: of equal numbers of which a maximum takes any, one
-    # that was moved down by itself moved nothing
+    # ---- ties that the sparsity pattern misses: of equal numbers of which a maximum takes any, a
+    # single one that was moved down moved nothing
     def _hidden_ties(self, entries: Judged) -> bool:
-        """Is the gradient of an output with a kink among these elements wrong along all numbers
-        that are equal there, inside its window or not?
+        """Return whether the gradient of an output with a kink among these elements is wrong along
+        all numbers that are equal there, inside its window or not.
 
-        Two forward calls an output, twelve more and a backward where it moves with those outside;
-        none where nothing outside is equal.
+        Two forward calls per output, twelve more and a backward where it moves with those outside;
+        none where no number outside is equal.
         """
         run = self.run
         pattern = self.pattern
@@ -531,12 +535,13 @@ class FollowedPair:
 
 
 def compare_sums(run: Run, choice: Choice, keep: int) -> tuple[list[Pair], Structure, int]:
-    """A pair per (input, output), its lines judged; the structure that held; and how many flagged
-    lines the end of the budget left.
+    """Return a pair per (input, output) with its lines judged; the structure that held; and how
+    many flagged lines the end of the budget left.
 
     Rows are verified by blocks along the first direction of the survey, on the quick rungs, also
-    where f is linear: whoever takes one wide step leaps over what f does near x. Once more with
-    complete detection where lines stay open. `keep`: how many of the worst elements a pair keeps.
+    where f is linear, because a single wide step misses the behaviour of f near x. Where lines stay
+    open, this is repeated with complete detection. `keep`: how many of the worst elements a pair
+    keeps.
     """
     point = run.point
     survey = run.survey

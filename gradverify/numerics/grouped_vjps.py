@@ -1,6 +1,6 @@
-"""Many VJPs of one output tensor: outputs in groups that share no input are pulled back together,
-inputs whose outputs fall into the same groups share the VJPs, and many VJPs are one batched
-backward where the function offers that, else one by one (method.md section 5)."""
+"""Many VJPs of one output tensor (method.md section 5): outputs in groups that share no input are
+pulled back together, inputs whose outputs fall into the same groups share the VJPs, and many VJPs
+are one batched backward where the function supports that, else one by one."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from gradverify.numerics.sparsity.pattern import RowGroups
 Cotangent = tuple[Index, Array]
 """Rows of an output tensor, and the weights there; zeros elsewhere."""
 
-WORTH_A_BATCH = 8  # VJPs from which a batch, and the plain call it is checked against, are worth it
-CLOSE = 1e-9  # of an input's largest gradient: other kernels may round otherwise, and nothing more
-GOLDEN = 0.5 * (5**0.5 - 1)  # its multiples lie far from each other between whole numbers
-# Of cotangents and gradients in a batch at most: a backward holds several times as many in between
+WORTH_A_BATCH = 8  # VJPs from which a batch, and the plain call that verifies it, are worthwhile
+# Of an input's largest gradient: tolerance for the different rounding of other kernels
+CLOSE = 1e-9
+GOLDEN = 0.5 * (5**0.5 - 1)  # its multiples have well separated fractional parts
+# Largest number of values in the cotangents and gradients of a batch: a backward holds several
+# times as many in between
 NUMBERS = 1 << 20
-BATCH = 1 << 18  # numbers of an input's gradients that are taken apart together
+BATCH = 1 << 18  # numbers of an input's gradients that are processed together
 
 
 @dataclass(frozen=True)
 class SharedGroups:
-    """Row groups of one output tensor, and the `users` (places among those that asked) whose groups
-    are these: one VJP a group serves them all."""
+    """Row groups of one output tensor, and the `users` (indices of the inputs) that have these
+    groups: one VJP per group serves them all."""
 
     output: int
     groups: RowGroups
     users: list[int]
 
 
-def shared_groups(asked: Sequence[Sequence[RowGroups]]) -> list[SharedGroups]:
-    """The distinct row groups among those that each input `asked` has, one per output tensor."""
+def shared_groups(inputs: Sequence[Sequence[RowGroups]]) -> list[SharedGroups]:
+    """Return the distinct row groups of several inputs, each of which has one per output tensor."""
     found = list[SharedGroups]()
-    for user, rows in enumerate(asked):
+    for user, rows in enumerate(inputs):
         for output, groups in enumerate(rows):
             same = next(
                 (
@@ -60,13 +62,13 @@ def shared_groups(asked: Sequence[Sequence[RowGroups]]) -> list[SharedGroups]:
 def pulled_groups(
     point: Point, shared: SharedGroups, weights: Array, wanted: Sequence[int]
 ) -> Iterator[tuple[range, Array]]:
-    """Some groups in a row, and the gradient of each in all input coordinates [groups, N];
-    `weights` [m]: what each output has in its cotangent.
+    """Yield consecutive groups, and the gradient of each in all input coordinates [groups, N];
+    `weights` [m]: the weight of each output in its cotangent.
 
     `wanted`: as in `gradients`.
     """
-    asked = sum(int(point.starts[t + 1] - point.starts[t]) for t in wanted)
-    for groups in shared.groups.spans(BATCH * asked // max(len(point.x), 1)):
+    inputs = sum(int(point.starts[t + 1] - point.starts[t]) for t in wanted)
+    for groups in shared.groups.spans(BATCH * inputs // max(len(point.x), 1)):
         yield (
             groups,
             gradients(point, shared.output, shared.groups.weighted(groups, weights), wanted),
@@ -76,20 +78,21 @@ def pulled_groups(
 def gradients(
     point: Point, output: int, cotangents: Sequence[Cotangent], wanted: Sequence[int] | None = None
 ) -> Array:
-    """The gradient in all input coordinates [n, N] for each of n cotangents of one output tensor: n
-    backward calls, and one to check the first.
+    """Return the gradient in all input coordinates [n, N] for each of n cotangents of one output
+    tensor: n backward calls, and one to verify the first batch.
 
-    `wanted`: the inputs that are asked for, None for all; what stands at the others is void.
+    `wanted`: the inputs whose gradients are needed, None for all; the values at the others are
+    void.
     """
-    asked = range(len(point.buffers)) if wanted is None else wanted
+    inputs = range(len(point.buffers)) if wanted is None else wanted
     found = np.empty((len(cotangents), len(point.x)))
-    # Other types than float64 are pulled back as training does, with its roundings
+    # Types other than float64 are pulled back as in training, with its roundings
     fits = point.shapes[output][1] is torch.float64 and all(
         x.dtype is torch.float64 for x in point.buffers
     )
     if len(cotangents) >= WORTH_A_BATCH and point.batched is not False and fits:
-        fresh = [t for t in asked if (output, t) not in point.compared]
-        point.batched = _in_batches(point, output, cotangents, asked, found) and (
+        fresh = [t for t in inputs if (output, t) not in point.compared]
+        point.batched = _in_batches(point, output, cotangents, inputs, found) and (
             not fresh or _agree(point, output, cotangents, found, fresh)
         )
         if point.batched:
@@ -101,8 +104,8 @@ def gradients(
 
 
 def _plain(point: Point, output: int, rows: Index, weights: Array) -> Array:
-    """The gradient [N] of one backward, in memory of its own: a backward may use that of the
-    returned ones again."""
+    """Return the gradient [N] of one backward, in new memory: a backward may reuse that of the
+    gradients it returned."""
     vector = np.asarray(
         np.bincount(rows, weights, point.parts[output].stop - point.parts[output].start), float
     )
@@ -110,9 +113,10 @@ def _plain(point: Point, output: int, rows: Index, weights: Array) -> Array:
 
 
 def _in_batches(
-    point: Point, output: int, cotangents: Sequence[Cotangent], asked: Sequence[int], found: Array
+    point: Point, output: int, cotangents: Sequence[Cotangent], inputs: Sequence[int], found: Array
 ) -> bool:
-    """Writes the gradients [n, N] of these inputs where the function gives many at once."""
+    """Write the gradients [n, N] of these inputs into `found` in batches; return False where the
+    function does not support that."""
     shape, _, device = point.shapes[output]
     most = max(1, NUMBERS // (shape.numel() + len(point.x)))
     vjps = getattr(point.function, "vjps", None)
@@ -123,11 +127,13 @@ def _in_batches(
         batch = np.zeros((len(part), shape.numel()))
         (which, rows, weights) = _concatenated(part)
         batch[which, rows] = weights
-        pulled = vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
+        pulled = vjps(
+            output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), inputs
+        )
         if pulled is None:
             return False
         point.backward += len(batch)
-        for t, gradient in zip(asked, pulled, strict=True):
+        for t, gradient in zip(inputs, pulled, strict=True):
             found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(
                 gradient
             ).reshape(len(batch), -1)
@@ -135,7 +141,8 @@ def _in_batches(
 
 
 def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:
-    """One after the other [E]: which of them, its rows and the weights there."""
+    """Return the cotangents concatenated [E]: the index of the cotangent, its rows and the weights
+    there."""
     rows, weights = (np.concatenate(parts) for parts in zip(*cotangents, strict=True))
     return (
         np.repeat(np.arange(len(cotangents)), [len(held) for held, _ in cotangents]),
@@ -145,14 +152,14 @@ def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]
 
 
 def _agree(
-    point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]
+    point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, inputs: Sequence[int]
 ) -> bool:
-    """Do all gradients of these inputs add up, with weights of either sign, to what one plain
-    backward makes of the sum of the cotangents?"""
+    """Return whether all gradients of these inputs sum, with weights of either sign, to the
+    gradient of one plain backward with the sum of the cotangents."""
     weights = away_from_zero(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
     which, rows, values = _concatenated(cotangents)
     plain = _plain(point, output, rows, weights[which] * values)
-    for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
+    for part in (slice(point.starts[t], point.starts[t + 1]) for t in inputs):
         off = np.abs(plain[part] - weights @ found[:, part])
         size = np.abs(weights) @ np.abs(found[:, part])
         finite = np.isfinite(size)

@@ -1,5 +1,5 @@
-"""Group testing by halves: from many places, of which one is at fault, to that one, with one
-question a halving."""
+"""Group testing by halves: from many places, of which one is at fault, to that place, with one
+evaluation per halving."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from gradverify.numerics.rungs import Index
 
 
 def most_off(places: Index, deviation: Callable[[Index], float], total: float) -> int:
-    """The place at which a deviation sits, or most of it, where those of two halves add up to
-    `total`: the half that is off by more is followed.
-
-    One that is no number is the largest.
-    """
+    """Return the place with the deviation, or most of it, where the deviations of two halves add up
+    to `total`: the half with the larger one is followed. A deviation that is NaN or infinite is the
+    largest."""
 
     def is_larger(first: float, total: float) -> bool:
         second = total - first
@@ -25,8 +23,8 @@ def most_off(places: Index, deviation: Callable[[Index], float], total: float) -
 
 
 def half_off(places: Index, deviation: Callable[[Index], float], total: float, cut: int = 0) -> int:
-    """The same, where the first half is followed if it is off by half of the total: the places that
-    are suspected most come first."""
+    """Return the place with the deviation, following the first half if it has half of the total:
+    the likeliest places come first."""
 
     def is_half(first: float, total: float) -> bool:
         return not abs(first) < abs(total) / 2 if np.isfinite(total) else first != 0
@@ -41,10 +39,11 @@ def _followed(
     is_here: Callable[[float, float], bool],
     cut: int = 0,
 ) -> int:
-    """The place that is left when a first half is followed where `is_here` says so, by its
-    deviation and that of both halves together.
+    """Return the place that remains when the first half is followed where `is_here(its deviation,
+    total)`.
 
-    `cut`: where the first question parts them instead of the middle."""
+    `cut`: where the first evaluation splits the places, instead of in the middle.
+    """
     while len(places) > 1:
         middle = cut if 0 < cut < len(places) else len(places) // 2
         first = deviation(places[:middle])

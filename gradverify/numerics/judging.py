@@ -1,6 +1,5 @@
-"""What elements are judged with in every mode: the lines that move their columns and f on the first
-three steps, what a comparison knows (tolerances, floors, noise), and elements with their
-verdicts."""
+"""The basis for judging elements in every mode: lines that move columns and f on the first three
+steps, the state of a comparison (tolerances, floors, noise), and elements with their verdicts."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT, Line, one_side, sample_rung
 from gradverify.numerics.function.coordinates import Columns
 from gradverify.numerics.function.point import Point, element_line
-from gradverify.numerics.pairs.pair import Asked, Entries, Outcome
+from gradverify.numerics.pairs.pair import Entries, Outcome, Requested
 from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import (
     QUICK,
@@ -51,21 +50,21 @@ from gradverify.numerics.tolerance import (
     Magnitudes,
     Tolerances,
     floors,
+    is_resolved,
     limits,
-    stands_out,
     verdicts,
 )
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 
-# ---- bundle
+# ---- bundles of lines
 @dataclass(frozen=True)
 class GroupLine:
-    """Several columns moved together: t moves column c by t·move[c]. `column_of` [M]: the column
-    whose derivative each output shows, or NO_ENTRY.
+    """Several columns moved together: a step t moves column c by t·move[c].
 
-    What leaves its domain or does not move stays where it is, and its outputs have no value (NaN)
-    there.
+    `column_of` [M]: the column whose derivative each output shows, or NO_ENTRY. A column that would
+    leave its domain or that the step does not move stays in place, and the outputs that show it
+    have no value (NaN) there.
     """
 
     point: Point
@@ -84,12 +83,13 @@ class GroupLine:
 
     @cached_property
     def in_pattern(self) -> Mask:
-        """Outputs [M] that show one of the columns."""
+        """Mask of the outputs [M] that show one of the columns."""
         return np.asarray(self.column_of != NO_ENTRY)
 
     @cached_property
     def place(self) -> Index:
-        """Where in `columns` the column of each output is [M]; any place where it shows none."""
+        """The position in `columns` of each output's column [M]; arbitrary where an output shows
+        none."""
         return np.minimum(np.searchsorted(self.columns, self.column_of), len(self.columns) - 1)
 
     @cached_property
@@ -99,7 +99,8 @@ class GroupLine:
         return self.point.columns.x[place], self.move[place]
 
     def values(self, to: Array, stuck: Mask) -> Array:
-        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
+        """Return f [M] with the columns set to `to` [k]; NaN for outputs whose column is `stuck`
+        [k]."""
         if not stuck.any():
             return self.point.values_inside(self.columns, to)
         f = self.point.values_at(self.columns, to)
@@ -114,8 +115,8 @@ class GroupLine:
 def steps(
     point: Point, columns: Index, x: Array, move: Array, t: Array
 ) -> tuple[Array, Array, Mask]:
-    """x of columns [k] after steps t [r], its realised change, nominal for those that are stuck,
-    and which are [r, k] each."""
+    """Return, [r, k] each, x of columns [k] after steps t [r], the realised changes (nominal for
+    columns that are stuck), and which columns are stuck."""
     c, by = point.columns, t[:, None] * move
     to = c.cast(x + by, columns)
     change = to - x
@@ -129,8 +130,11 @@ def steps(
 
 @dataclass(frozen=True)
 class Bundle:
-    """n lines. column_of [n, M]: the column whose derivative each output shows along each line;
-    tensor [n]: whose columns they are."""
+    """A set of n lines.
+
+    column_of [n, M]: the column whose derivative each output shows along each line; tensor [n]: the
+    input tensor whose columns each line moves.
+    """
 
     lines: Sequence[Line]
     column_of: Index
@@ -142,12 +146,12 @@ class Bundle:
 
     @cached_property
     def in_pattern(self) -> Mask:
-        """Elements [n, M] of the sparsity pattern; the others must not move."""
+        """Mask of the elements [n, M] in the sparsity pattern; the others must not move."""
         return np.asarray(self.column_of != NO_ENTRY)
 
 
-def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
-    """Every column on a line of its own; `wide`: with at least unit scale."""
+def single_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
+    """Return a bundle with one line per column; `wide`: each at least of unit scale."""
     column_of = np.broadcast_to(columns[:, None], (len(columns), len(point.f0)))
     return Bundle(
         [element_line(point, int(c), wide) for c in columns],
@@ -158,10 +162,11 @@ def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
 
 @dataclass(frozen=True)
 class Plan:
-    """The groups of one input tensor, whose first column is `first`: of columns by colour, and per
-    output tensor of rows; `weights` [C] of all columns, continuous and signed.
+    """The groups of one input tensor: its columns by colour, and its rows per output tensor.
 
-    ±1 would let pairs of strays cancel, and ones all that sum to zero (method.md section 5).
+    `first`: the tensor's first column. `weights` [C]: weights of all columns, continuous and
+    signed; ±1 would let pairs of strays cancel, and all ones every set of strays that sums to zero
+    (method.md section 5).
     """
 
     tensor: int
@@ -172,7 +177,7 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """Its columns."""
+        """The number of columns of the tensor."""
         return self.rows[0].pattern.size
 
     @cached_property
@@ -181,7 +186,7 @@ class Plan:
         return self.groups.colour()
 
     def bundle(self, point: Point, first: int, count: int) -> Bundle:
-        """The lines of groups first … first + count − 1."""
+        """Return the lines of groups first … first + count − 1."""
         column_of = self.groups.columns_of(range(first, first + count))
         if self.first:
             column_of = np.where(column_of == NO_ENTRY, NO_ENTRY, column_of + self.first)
@@ -195,7 +200,7 @@ class Plan:
 
 
 class Level(IntEnum):
-    """How a tensor's structure was looked for."""
+    """How thoroughly the structure of a tensor was detected."""
 
     GUESSED = 0
     COMPLETE = 1  # by the complete code
@@ -204,20 +209,24 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Structure:
-    """Plans of the tensors whose groups save calls, in order; the `patterns` of all, one per output
-    tensor; the `level` of each tensor."""
+    """The structure of all input tensors.
+
+    `plans`: for the tensors whose groups save calls, in order; `patterns`: of all tensors, one per
+    output tensor; `level`: of each tensor.
+    """
 
     plans: Mapping[int, Plan] = field(default_factory=dict)
     patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
     level: Mapping[int, Level] = field(default_factory=dict)
 
     def guessed(self, tensor: int) -> bool:
-        """Are its columns moved in groups that may not be what they were taken for?"""
+        """Return whether the tensor's columns are moved in groups that rest on a guess."""
         return tensor in self.plans and self.level[tensor] is Level.GUESSED
 
 
 def widened(bundle: Bundle, point: Point) -> Bundle:
-    """The same lines with at least unit scale, for what does not move nearer."""
+    """Return the same lines with at least unit scale, for elements that smaller steps do not
+    move."""
 
     def wide(n: int, line: Line) -> Line:
         if not isinstance(line, GroupLine):
@@ -230,19 +239,19 @@ def widened(bundle: Bundle, point: Point) -> Bundle:
 
 @dataclass(frozen=True)
 class Cells(Record):
-    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: whose derivative each
-    shows."""
+    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: the column whose
+    derivative each element is."""
 
     line: Index
     out: Index
     column: Index
 
 
-# ---- How far each output was seen to go: the largest |a|·s and |D|·s of its row, on which its
-# floor rests
+# ---- The measured reach of each output: the largest |a|·s and |D|·s of its row, from which its
+# floor follows
 class Reach:
     """The largest |a|·s and resolved |D|·s of each output [M] so far; re and im of one number share
-    theirs."""
+    their values."""
 
     def __init__(self, survey: Survey) -> None:
         self._survey, self._scale = survey, survey.point.columns.scale
@@ -261,34 +270,34 @@ class Reach:
         self._raise(self._analytic, np.array([output]), sizes.max(initial=0.0, keepdims=True))
 
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
-        """Analytic values of some elements; `column` may lack leading axes."""
+        """Add analytic values of some elements; `column` may lack leading axes."""
         sizes = np.abs(value) * self._scale[column]
         self._raise(self._analytic, output, np.where(sizes < np.inf, sizes, 0.0))
 
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
-        """Derivatives of elements [E]: |D|·s of those that stand out of their bars."""
+        """Add derivatives of elements [E]: |D|·s of those well above their bars."""
         size = np.abs(value)
-        stands = (size > RESOLVED * bar) & (size < np.inf)
-        self._raise(self._numeric, out, np.where(stands, size * self._scale.take(column), 0.0))
+        resolved = (size > RESOLVED * bar) & (size < np.inf)
+        self._raise(self._numeric, out, np.where(resolved, size * self._scale.take(column), 0.0))
 
     def add_surveyed(self) -> None:
-        """How far outputs surely go by the survey: what is judged apart from its tensor is judged
-        by how far all outputs of that were seen to go."""
+        """Add the reach known from the survey, so that an element judged apart from its tensor is
+        judged by the reach measured for all outputs."""
         self._floors = None
         np.maximum(self._analytic, self._survey.reach, out=self._analytic)
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
         larger = np.flatnonzero(sizes > reach.take(output))
         if larger.size:
-            # Of one axis: ten times as fast as of two
+            # np.maximum.at is ten times as fast on one axis as on two
             np.maximum.at(reach, output.reshape(-1)[larger], sizes.reshape(-1)[larger])
             self._floors = None
 
     def floors(self) -> Array:
-        """The floor times S [M] of each output."""
+        """Return the floor times S [M] of each output."""
         if self._floors is None:
             rows = self.rows()
-            self._floors = floors(rows, stands_out(rows, self._numeric > 0, self._analytic))
+            self._floors = floors(rows, is_resolved(rows, self._numeric > 0, self._analytic))
         return self._floors
 
     def rows(self) -> Magnitudes:
@@ -297,38 +306,40 @@ class Reach:
         return survey.magnitudes(reach, survey.far_change)
 
 
-# ---- The state of one comparison: the point, tolerances, and what is learnt on the way of how
-# large each output's derivatives are
+# ---- The state of one comparison: the point, tolerances, and what is learnt in its course about
+# the size of each output's derivatives
 class OverBudget(Protocol):
-    """Has the check spent what it may, or would it with `ahead` forward calls more?"""
+    """A predicate: whether the check has spent its budget, or would with `ahead` more forward
+    calls."""
 
     def __call__(self, ahead: int = 0) -> bool: ...
 
 
 def no_budget(ahead: int = 0) -> bool:
-    """Any number of calls may be made."""
+    """Return False: the number of calls is not limited."""
     return False
 
 
-# ---- How much f rounds inside: where larger numbers cancel, it moves in steps of their rounding,
-# which no near point shows
-LARGEST = 16.0  # times 1, the typical input and the output: larger numbers are not taken to cancel
-WAYS = 6  # to round every operation of f
-# Of the scale, and then of 1: between the points that show the noise of f
+# ---- Rounding inside f: where larger numbers cancel, f moves in steps of their rounding, which
+# points near x do not show
+# Times the maximum of 1, the typical input and the output: larger numbers are not assumed to cancel
+LARGEST = 16.0
+WAYS = 6  # random roundings of every operation of f
+# Spacings of the points that show the noise of f: as fractions of the scale, then of 1
 SPACINGS = (3e-2, 2e-3, 1e-4, 2e-6)
 
 
 @dataclass(frozen=True)
 class Run:
     """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and
-    what is learnt.
+    what is learnt in its course.
 
-    `linear`: the tensors in which f is linear, and what showed it. `tie_sums`: by tensor and
-    number, how often the columns that hold it were moved together, and by how much the outputs [M]
-    did not add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
-    `over_budget`: what is flagged is then looked at no further than it takes to say that something
-    is wrong. `asked`: the element to keep, whatever comes of it. `stops`: elements that the budget
-    does not afford are not compared at all.
+    `linear`: the tensors in which f is linear, with the directions that showed it. `tie_sums`: by
+    tensor and number, how often the columns that hold the number were moved together, and the
+    deficit of the outputs' [M] sums. `certainly_wrong`: outputs with a mismatch that no
+    cancellation inside f can explain. `over_budget`: where it holds, flagged items are followed
+    only until one is shown to be wrong. `requested`: the element whose record is kept whatever its
+    outcome. `stops`: elements that the budget does not afford are not compared at all.
     """
 
     point: Point
@@ -341,11 +352,11 @@ class Run:
     tie_sums: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
     certainly_wrong: set[int] = field(default_factory=set)
     over_budget: OverBudget = no_budget
-    asked: Asked | None = None
+    requested: Requested | None = None
     stops: bool = False
 
     def fresh(self, structure: Structure | None = None) -> Run:
-        """With nothing learnt yet of how far the outputs go."""
+        """Return a copy with nothing learnt yet about the reach of the outputs."""
         return replace(
             self,
             structure=structure or self.structure,
@@ -356,11 +367,11 @@ class Run:
 
     @property
     def columns(self) -> Columns:
-        """Those of the point."""
+        """The columns of the point."""
         return self.point.columns
 
     def outputs(self, noise: Array | None = None) -> Outputs:
-        """What is known of the outputs, under this `noise` [M] where it is more."""
+        """Return what is known of the outputs, with this `noise` [M] where it is larger."""
         sigma = self.survey.sigma
         return Outputs(
             self.point.f0,
@@ -370,19 +381,21 @@ class Run:
         )
 
     def low_precision(self) -> Mask:
-        """Outputs [M] that come in, or were seen to be computed in, less than float64; all where an
-        input is, or the backward."""
+        """Return the outputs [M] that are of lower precision than float64 by dtype or by their
+        bits; all outputs where an input or the backward is."""
         return (self.point.unit > LOW_UNIT) | (self.point.backward_unit > LOW_UNIT)
 
     def low_values(self) -> Mask:
-        """The same of the finite differences alone: a function that is compared with its float32
-        self has them in float64."""
+        """Return the outputs [M] whose finite differences are of lower precision than float64;
+        unlike `low_precision`, none for a function whose float32 version is compared, as its values
+        are float64."""
         return (self.point.unit > LOW_UNIT) | self.columns.rounded
 
     @cached_property
     def quiet(self) -> bool:
-        """Is a bar twice as wide as it need be far below the tolerance, and room for a step on
-        either side? All is float64, and rounds as it does."""
+        """Whether bars twice as wide as necessary are still far below the tolerance and
+        there is room for a step on either side: all values are float64 with no more noise than
+        rounding."""
         point = self.point
         return point.columns.free and not (self.low_values().any() or self.survey.noisy.any())
 
@@ -392,7 +405,7 @@ class Run:
         return np.where(self.low_precision(), RTOL_LOW, RTOL)
 
     def analytic(self, column: Index, out: Index) -> Array:
-        """The analytic values of elements [E]: one backward an output."""
+        """Return the analytic values of elements [E]: one backward per output."""
         values = np.empty(len(out))
         for j in np.unique(out).tolist():
             row = self.point.row(j)
@@ -401,9 +414,9 @@ class Run:
         return values
 
     def tolerances(self, column: Index, out: Index) -> Tolerances:
-        """Tolerances of elements, by what is known now."""
+        """Return the tolerances of elements, by what is known now."""
         floor = self.floors().take(out) / self.columns.size.take(column)
-        # Rows that move and of which nothing was measured
+        # Rows that move but have no measured derivative
         unproven = np.zeros(len(out), bool)
         if self.survey.some_unmoved:
             tensor = self.columns.tensor[column]
@@ -412,14 +425,14 @@ class Run:
         return Tolerances(self.atol, self.rtols()[out], floor, unproven)
 
     def floors(self) -> Array:
-        """The floor times S [M] of each output."""
+        """Return the floor times S [M] of each output."""
         return self.reach.floors()
 
     def zero_tolerance(self, columns: Index, outs: slice) -> Array:
-        """The tolerance [n, outs] for a zero in these columns [n, outs], without its relative
-        part."""
+        """Return the tolerance [n, outs] for a zero in these columns [n, outs]: `atol` and the
+        floor only."""
         size = self.columns.size
-        # All of a line in one column: no need to spread it
+        # Every line has a single column: no need to broadcast it
         scale = size[columns[:, :1]] if columns.strides[1] == 0 else size[columns]
         return self.atol + self.floors()[None, outs] / scale
 
@@ -430,20 +443,20 @@ class Run:
 
     @cached_property
     def _largest_rounding(self) -> Array:
-        """Of numbers that are taken to cancel in each output [M]."""
+        """The rounding [M] of the largest numbers that are assumed to cancel in each output."""
         typical = float(np.nan_to_num(np.median(np.abs(self.point.x)), nan=1.0, posinf=1.0))
         return LARGEST * self.point.unit * np.maximum(self.survey.size, max(1.0, typical))
 
     @cached_property
     def spread(self) -> tuple[Array, float]:
-        """What rounding every operation at random makes of the outputs [M], as `Point.spread`: 6
-        forward calls, none beyond the budget."""
+        """The standard deviation of the outputs [M] when every operation is rounded at random, as
+        `Point.spread`: 6 forward calls, none beyond the budget."""
         return self.point.spread(0 if self.over_budget(WAYS) else WAYS)
 
     @cached_property
     def least_noise(self) -> Array:
-        """The noise [M], and what rounding all operations makes of f: more than cancels in float64
-        is a branch that is taken otherwise."""
+        """The noise [M], including the effect of rounding all operations. A larger effect than
+        cancellation in float64 can have is a branch taken differently, and is ignored."""
         spread, unit = self.spread
         return np.maximum(
             self.noise,
@@ -452,16 +465,18 @@ class Run:
 
     @cached_property
     def most_noise(self) -> Array:
-        """The noise of each output [M] where as large numbers cancel in it as can be: a few forward
+        """The noise of each output [M] if the largest possible numbers cancel in it: a few forward
         calls."""
         return np.maximum(self.least_noise, self._largest_rounding)
 
     @cached_property
     def inner_noise(self) -> Array:
-        """The noise of each output [M] with that of numbers that cancel in it, as measured on
-        points far apart along one dense direction: 36 or 72 forward calls more. The most that it
-        can be where they show none, or more, which is the shape of f. Points beyond the scale of
-        their inputs tell of what the nearer ones do not."""
+        """The noise of each output [M], including that of numbers that cancel inside f, measured on
+        points far apart along one dense direction: 36 or 72 more forward calls.
+
+        Where the points show none, or more than the possible maximum (which is the shape of f),
+        that maximum. Points beyond the scale of their inputs show noise that nearer ones do not.
+        """
         least, most = self.least_noise, self._largest_rounding
         ray = dense_ray(self.point, "far noise")
         shown = np.full(len(most), np.nan)
@@ -477,8 +492,8 @@ class Run:
         return np.maximum(least, np.where(np.isnan(shown), most, shown))
 
     def by_pair(self, column: Index, out: Index, i: Index) -> Iterator[Index]:
-        """Those of elements i that belong to one input and output tensor, pair by pair; `column`,
-        `out` [E] of all elements."""
+        """Yield those of elements i that belong to one input and output tensor, pair by pair;
+        `column`, `out` [E] are of all elements."""
         tensor = self.columns.tensor[column[i]]
         output = np.searchsorted([part.stop for part in self.point.parts], out[i], side="right")
         for t, o in sorted(set(zip(tensor.tolist(), output.tolist(), strict=True))):
@@ -488,8 +503,8 @@ class Run:
 # ---- Elements of the Jacobian with their analytic values, finite differences, tolerances and
 # verdicts
 class Decided(NamedTuple):
-    """Mismatches `i` that are undecided, `why`, and right where that is NONE; how far their
-    derivatives may be off at least [i]."""
+    """Mismatches `i` that an excuse decides: undecided for the reason `why`, or right where that is
+    NONE; `bar` [i]: the least error that their derivatives may have."""
 
     i: Index
     why: Limit | AnyArray
@@ -501,8 +516,8 @@ class Judged(Record):
     """Elements with their verdicts [E]; `column` counts through all inputs, `out` through all
     outputs.
 
-    `border_column` [E]: columns along which f ends at x (None: none but what the derivatives say).
-    `quick` [E]: settled by the quick rungs (None: none).
+    `border_column` [E]: columns along which f ends at x (None: only those that the derivatives
+    show). `quick` [E]: elements settled by the quick rungs (None: none).
     """
 
     column: Index
@@ -518,7 +533,7 @@ class Judged(Record):
     def verdicts_with(
         self, extra: Array | float = 0.0, derivative: Derivative | None = None
     ) -> Codes:
-        """The verdicts [E] that bars wider by so much would give, or other derivatives."""
+        """Return the verdicts [E] under bars wider by `extra`, or with other derivatives."""
         return verdicts(
             self.analytic,
             derivative or self.derivative,
@@ -529,11 +544,12 @@ class Judged(Record):
 
     @property
     def wrong(self) -> Mask:
-        """The mismatches [E]."""
+        """Mask of the mismatches [E]."""
         return np.asarray(self.verdict == MISMATCH)
 
     def worst_first(self) -> Index:
-        """The elements [E] by how many tolerances they are off, those first that are no number."""
+        """Return the elements [E] in descending order of error / tolerance; errors that are NaN
+        come first."""
         value = self.derivative.value
         miss = np.abs(self.analytic - value) / (
             self.tolerances.tolerance(self.analytic, value) + 1e-300
@@ -541,12 +557,14 @@ class Judged(Record):
         return np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")
 
     def judged_anew(self, **changes: Any) -> Judged:
-        """With other analytic values or derivatives; what limits the undecided ones is left out."""
+        """Return the elements with other analytic values or derivatives; limits of the undecided
+        ones are not determined."""
         changed = replace(self, limit=no_limits(len(self.out)), **changes)
         return replace(changed, verdict=changed.verdicts_with())
 
     def with_limits(self) -> Judged:
-        """With what limits the undecided elements, where that is not known yet."""
+        """Return the elements with the limits of the undecided ones determined where they are
+        missing."""
         open_ = np.flatnonzero(self.verdict == UNDECIDED)
         open_ = open_[self.limit[open_] == Limit.NONE]
         if not open_.size:
@@ -559,8 +577,8 @@ class Judged(Record):
         return replace(self, limit=limit)
 
     def decided(self, i: AnyArray, why: Limit | AnyArray, bar: Array | float = 0.0) -> Judged:
-        """With elements i undecided, or right where the reason is NONE; their derivatives are off
-        by so much at least."""
+        """Return the elements with elements i undecided, or right where the reason is NONE; their
+        bars become at least `bar`."""
         if not len(i):
             return self
         verdict, limit, bars = self.verdict.copy(), self.limit.copy(), self.derivative.bar.copy()
@@ -571,15 +589,15 @@ class Judged(Record):
 
     @property
     def is_zero(self) -> Mask:
-        """Elements [E] whose derivative is zero, or too small to be told from it."""
+        """Mask of the elements [E] whose derivative cannot be distinguished from zero."""
         d, nothing = self.derivative, np.zeros(len(self.analytic))
         return d.unchanged | (
             np.abs(d.value) <= self.tolerances.tolerance(nothing, nothing) + d.bar
         )
 
     def pair_elements(self, top: int, coordinate: Index) -> Entries:
-        """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E]
-        their place within the input."""
+        """Return these elements, all of one pair, as `Entries`; `top`: the first row of its output;
+        `coordinate` [E]: coordinates within the input."""
         d = self.derivative
         outcome = self.outcome
         left, right = (np.where(d.outcome == KINK, side, np.nan) for side in (d.left, d.right))
@@ -628,8 +646,8 @@ class Judged(Record):
 def judged_now(
     run: Run, column: Index, out: Index, a: Array, d: Derivative, border_column: Mask | None = None
 ) -> Judged:
-    """Elements (column, output) [E] by all that is known now, these derivatives included; what
-    limits the undecided ones is left out."""
+    """Return elements (column, output) [E] judged by all that is known now, including these
+    derivatives; limits of the undecided ones are not determined."""
     run.reach.add(column, out, d.value, d.bar)
     tolerances = run.tolerances(column, out)
     verdict = verdicts(a, d, tolerances, border_column=border_column)
@@ -637,44 +655,45 @@ def judged_now(
 
 
 def no_limits(m: int) -> AnyArray:
-    """That nothing keeps any of m elements from a verdict."""
+    """Return an array of m times `Limit.NONE`."""
     return np.broadcast_to(np.array(Limit.NONE, object), m)
 
 
-# ---- Mismatches confirmed, the worst first: a few columns or rows at a time, until so many stand
-# that the rest counts as wrong unasked
-# Mismatches that stand, after which the rest counts as wrong, if none was cleared
+# ---- Confirming mismatches, the worst first: a few columns or rows at a time, until enough are
+# confirmed that the rest counts as wrong without being measured
+# Confirmed mismatches after which the rest counts as wrong, if none was cleared
 ENOUGH_CONFIRMED = 3
-MOST_COLUMNS = 24  # that are confirmed at most
+MOST_COLUMNS = 24  # largest number of columns that are confirmed
 COLUMNS_AT_ONCE = 3  # columns that are measured together
 
 
 def enough_confirmed(confirmed: int, cleared: int) -> bool:
-    """Are so many mismatches confirmed, and none cleared, that the others need no confirmation?"""
+    """Return whether enough mismatches are confirmed, and none cleared, so that the others need no
+    confirmation."""
     return confirmed >= ENOUGH_CONFIRMED and not cleared
 
 
 def columns_at_once(run: Run) -> int:
-    """How many columns are measured together: one where the budget does not afford more."""
+    """Return how many columns to measure together: one where the budget does not afford more."""
     return 1 if run.over_budget(COLUMNS_AT_ONCE * EVERY_RUNG) else COLUMNS_AT_ONCE
 
 
 def worst_first(
     place: Index, order: Index, at_once: int = COLUMNS_AT_ONCE, most: int | None = MOST_COLUMNS
 ) -> Iterator[Index]:
-    """Elements [E] by the column or row that they lie in (`place`), some at a time: first the
-    places of the elements that `order` has first."""
+    """Yield elements [E] grouped by their column or row (`place`), `at_once` places at a time, in
+    the order in which places first occur in `order`."""
     places = list(dict.fromkeys(place[order].tolist()))[:most]
     for n in range(0, len(places), at_once):
         yield np.flatnonzero(np.isin(place, places[n : n + at_once]))
 
 
-def standing(column: Index, order: Index, stands: Callable[[Index], Mask]) -> Mask:
-    """Which of the mismatches [E] stand: `stands` of a few columns, the worst first, and of the
-    rest if that is `enough_confirmed`."""
+def confirmed_mismatches(column: Index, order: Index, remain: Callable[[Index], Mask]) -> Mask:
+    """Return which of the mismatches [E] are confirmed by `remain`, which is evaluated for a few
+    columns at a time, the worst first; the rest counts as confirmed once `enough_confirmed`."""
     confirmed, measured = np.zeros((2, len(column)), bool)
     for i in worst_first(column, order):
-        confirmed[i], measured[i] = stands(i), True
+        confirmed[i], measured[i] = remain(i), True
         count = int(confirmed.sum())
         if count >= ENOUGH_CONFIRMED:
             if enough_confirmed(count, int(measured.sum()) - count):
@@ -689,34 +708,34 @@ def row_by_row(
     excuse_row: Callable[[Index, int], Iterator[Decided]],
     doubtful: Mask | None = None,
 ) -> Iterator[Decided]:
-    """Rows with mismatches that are no kinks, the worst first and so many at once, until a mismatch
-    stands that `excuse_row` could not excuse.
+    """Apply `excuse_row` to rows with mismatches other than kinks, the worst first and `at_once` at
+    a time, until one of them keeps a mismatch.
 
-    `excuse_row` is given elements of one row. `doubtful` [E]: mismatches that something else may
-    still explain, so that they do not keep other rows from being looked at.
+    `excuse_row` gets the elements of one row. `doubtful` [E]: mismatches that something else may
+    still explain; they do not end the iteration.
     """
     bad = np.flatnonzero(judged.wrong & (judged.derivative.outcome != KINK))
     left = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad]
-    asked = np.zeros(len(bad), bool)
+    examined = np.zeros(len(bad), bool)
     for n, in_row in enumerate(
         worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1
     ):
         for found in excuse_row(bad[in_row], int(judged.out[bad[in_row[0]]])):
             left &= ~np.isin(bad, found.i)
             yield found
-        asked[in_row] = True
-        if n % at_once == 0 and (left & asked).any():
+        examined[in_row] = True
+        if n % at_once == 0 and (left & examined).any():
             return
 
 
 # ---- f on the quick rungs, the first three steps, and derivatives from them alone, which suffice
 # for most elements of a smooth function
-# Elements of a piece where all is plain: arrays of 64 KiB take a fifth less time an element than
+# Elements of a piece of plain elements: arrays of 64 KiB take a fifth less time per element than
 # those of 128 KiB
 PLAIN_PIECE = 1 << 13
 
-# Of a slope: what that on one side may still change from rung to rung; one that climbs without
-# bound does by a tenth at least
+# Relative change of a one-sided slope from rung to rung that is settled; a slope that grows without
+# bound changes by a tenth at least
 SETTLED = 2.0**-10
 
 
@@ -725,7 +744,7 @@ class QuickSamples:
     """f on the quick rungs of a bundle's n lines, up and down along each line [rungs, n, M].
 
     step_up, step_down [rungs, k]: realised steps, nominal where x is stuck, negative where the line
-    moves a column the other way; `place` [n, M or 1]: which of the k an element has.
+    moves a column downwards; `place` [n, M or 1]: which of the k steps an element has.
     """
 
     bundle: Bundle
@@ -738,16 +757,17 @@ class QuickSamples:
 
     @cached_property
     def width(self) -> Array:
-        """Of the k pairs of steps [rungs, k]."""
+        """The sums of the k pairs of steps [rungs, k]."""
         return self.step_up + self.step_down
 
     def place_of(self, line: Index, out: Index) -> Index:
-        """Which of the k steps elements [E] have."""
+        """Return which of the k steps elements [E] have."""
         place: Index = self.place[line, out if self.bundle.grouped else 0]
         return place
 
     def at(self, n: int, line: Index, out: Index) -> Array:
-        """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
+        """Return samples [4, E] of the n-th rung for elements, each with its own column's upward
+        direction."""
         place = self.place_of(line, out)
         up = self.up[n, line, out]
         down = self.down[n, line, out]
@@ -764,26 +784,27 @@ class QuickSamples:
         )
 
     def widest(self, outs: slice) -> Array:
-        """The larger step of the first rung [n, outs or 1]."""
+        """Return the larger step of the first rung [n, outs or 1]."""
         widest = np.maximum(np.abs(self.step_up[0]), np.abs(self.step_down[0]))
         return np.asarray(widest[self.place[:, outs if self.bundle.grouped else slice(None)]])
 
     @cached_property
     def bad(self) -> Mask | None:
-        """Rungs without a value on both sides [rungs, n, M]; None where there are none."""
+        """Mask of the rungs without a value on both sides [rungs, n, M]; None where there are
+        none."""
         if np.isfinite(self.up).all() and np.isfinite(self.down).all():
             return None
         return ~(np.isfinite(self.up) & np.isfinite(self.down))
 
     @cached_property
     def _still(self) -> Mask:
-        """Rungs at which f is bitwise f(x) on both sides [rungs, n, M]."""
+        """Mask of the rungs at which f is bitwise f(x) on both sides [rungs, n, M]."""
         return np.asarray((self.up == self.f0) & (self.down == self.f0))
 
     @property
     def unchanged(self) -> Mask:
-        """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or
-        more."""
+        """Mask of the elements [n, M] whose output is bitwise f(x) at every rung that has a value,
+        two or more."""
         if self.bad is None:
             return np.asarray(self._still.all(0))
         enough = np.sum(~self.bad, 0) >= min(2, len(self.up))
@@ -791,13 +812,13 @@ class QuickSamples:
 
     @property
     def masked(self) -> Mask:
-        """Elements [n, M] whose output is one and the same infinity everywhere."""
+        """Mask of the elements [n, M] whose output is the same infinity everywhere."""
         return np.asarray(np.isinf(self.f0) & self._still.all(0))
 
     @property
     def at_border(self) -> Mask:
-        """Columns [C] along which some output is not finite on both sides; one and the same
-        infinity everywhere is taken as finite."""
+        """Mask of the columns [C] along which some output is not finite on both sides; an output
+        that is the same infinity everywhere counts as finite."""
         border = np.zeros(int(self.bundle.column_of.max(initial=-1)) + 1, bool)
         if self.bad is not None:
             lost = self.bad.any(0) & ~self.masked
@@ -805,16 +826,16 @@ class QuickSamples:
         return border
 
     def growing(self, n: int) -> Index:
-        """The outputs whose slopes along line n, on a side, grow from rung to rung: finer ones tell
-        whether they end."""
+        """Return the outputs whose slopes along line n, on one side, grow from rung to rung; finer
+        rungs show whether the growth ends."""
         out = np.arange(len(self.f0))
         slopes = np.abs(self._slopes(np.full_like(out, n), out))
         grow = (slopes[:, 1:] > GROWTH * slopes[:, :-1]).all(1)
         return np.flatnonzero(grow.any(0) & np.isfinite(self.f0))
 
     def settles(self, line: Index, out: Index) -> Mask:
-        """Elements [k] with a slope on one side at least that does not grow: f does not end there,
-        nor climb without bound on both sides."""
+        """Return which elements [k] have a slope on at least one side that does not grow: f neither
+        ends there nor grows without bound on both sides."""
         if len(self.up) < 2:  # f is linear in these columns
             return np.zeros(len(line), bool)
         slopes = self._slopes(line, out)
@@ -822,13 +843,13 @@ class QuickSamples:
         return np.asarray(settles.any(0))
 
     def _slopes(self, line: Index, out: Index) -> Array:
-        """Of elements [k], above and below x [2, rungs, k]."""
+        """Return the slopes of elements [k] above and below x [2, rungs, k]."""
         place = self.place_of(line, out)
         change = np.array([self.up[:, line, out], self.down[:, line, out]]) - self.f0[out]
         return np.asarray(change / np.array([self.step_up[:, place], self.step_down[:, place]]))
 
     def strays(self, outs: slice, sigma: Array) -> Mask:
-        """Elements [n, outs] off the pattern that move all the same, beyond the noise of f: the
+        """Return which elements [n, outs] off the pattern move beyond the noise of f: then the
         structure is wrong."""
         in_pattern = self.bundle.in_pattern[:, outs]
         if in_pattern.all():
@@ -841,8 +862,8 @@ class QuickSamples:
 def quick_samples(
     point: Point, bundle: Bundle, rungs: Sequence[int] = QUICK, above: bool = False
 ) -> QuickSamples:
-    """Two forward calls a line and rung; one where only the samples `above` x are taken, with f(x)
-    below."""
+    """Sample f along the lines of a bundle: two forward calls per line and rung, or one where only
+    the samples `above` x are taken, with f(x) below."""
     if bundle.grouped:
         return _of_groups(point, bundle, rungs, above)
     n, m = len(bundle.lines), len(point.f0)
@@ -859,8 +880,8 @@ def quick_samples(
 
 
 def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) -> QuickSamples:
-    """Of lines that share no column and move theirs alike: steps are kept by column, and a last one
-    for outputs off the pattern."""
+    """Sample lines that share no column and move theirs alike. Steps are kept by column, with one
+    more for outputs off the pattern."""
     n = len(bundle.lines)
     m = len(point.f0)
     c = len(point.columns)
@@ -893,7 +914,7 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
 
 
 def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
-    """Derivatives [E] where f is linear: the wider the step, the better."""
+    """Return derivatives [E] of an f that is linear: the wider the step, the better."""
     up, down, step_up, step_down = s.at(0, cells.line, cells.out)
     f0, sigma, unit = (
         values.take(cells.out) for values in (s.f0, run.survey.sigma, run.point.unit)
@@ -911,7 +932,8 @@ def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
 
 
 def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, Index]:
-    """Derivatives [E] where nothing is hard, and which of the elements are: theirs are void."""
+    """Return derivatives [E] of plain elements, and the indices of the other elements, whose
+    derivatives are void."""
     sigma, unit = run.survey.sigma, run.point.unit
     parts = []
     for first in range(0, len(cells.out), PLAIN_PIECE) or [0]:
@@ -928,14 +950,15 @@ def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivati
     return found, np.flatnonzero(hard)
 
 
-# ---- Elements measured at every step, each by moving its column alone
-def lone_derivatives(run: Run, column: Index, out: Index, noise: Array | None = None) -> Derivative:
-    """Derivatives of elements (column, output) [E] in any order, the column of each on a line of
-    its own, at every step: 48 forward calls a column. Under this `noise` [M] of the outputs where
-    it is more than what was measured.
+# ---- Elements measured at every step, each by moving its column individually
+def single_derivatives(
+    run: Run, column: Index, out: Index, noise: Array | None = None
+) -> Derivative:
+    """Return derivatives of elements (column, output) [E] in any order, each column on its own
+    line, at every step: 48 forward calls per column.
 
-    Outputs that only move beyond the column's own scale (`Survey.wide`) are measured by steps of at
-    least unit scale.
+    `noise` [M]: noise of the outputs, where it is larger than measured. Outputs that only move
+    beyond the column's own scale (`Survey.wide`) are measured by steps of at least unit scale.
     """
     wide = run.survey.wide[run.columns.tensor[column], out]
     order = np.lexsort((out, column, wide))
@@ -944,7 +967,7 @@ def lone_derivatives(run: Run, column: Index, out: Index, noise: Array | None = 
         i = order[wide[order] == is_wide]
         if i.size:
             columns, line = np.unique(column[i], return_inverse=True)
-            lines = lone_columns(run.point, columns, is_wide).lines
+            lines = single_columns(run.point, columns, is_wide).lines
             ladders = Ladders(lines, run.outputs(noise), line, out[i])
             parts.append(ladders.every_rung())
     return joined(parts).take(np.argsort(order))

@@ -1,7 +1,6 @@
-"""What is measured of a function at its point before anything is compared: noise, the inputs in
-which it is linear, and the structure of the Jacobian: sparsity pattern and colouring of each
-input tensor's part; tensors without any go column by column.
-"""
+"""Measurements at the point before anything is compared: noise, the inputs in which f is linear,
+and the structure of the Jacobian, that is, sparsity pattern and colouring for each input tensor;
+tensors without structure are compared column by column."""
 
 from __future__ import annotations
 
@@ -21,31 +20,31 @@ from gradverify.numerics.sparsity.detect import STEP, PointProbe, detect, with_d
 from gradverify.numerics.sparsity.pattern import Pattern, column_groups, dense
 from gradverify.numerics.survey import STRAY, Survey, linear_inputs, survey
 
-# ---- The structure of the Jacobian: sparsity pattern and colouring of each input tensor's part;
-# tensors without any go column by column
+# ---- The structure of the Jacobian: sparsity pattern and colouring for each input tensor; tensors
+# without structure are compared column by column
 
-# Columns: finding structure saves little, and pays only where every element is compared and nothing
-# hides a move
+# Columns up to which structure saves little, and pays only where every element is compared and
+# nothing hides a move
 SMALL = 10
-FEWEST = 5  # columns: finding structure costs more than it saves
+FEWEST = 5  # columns below which finding structure costs more than it saves
 SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
 
 
-# ---- finding it
+# ---- detection
 def find_structure(survey: Survey, *, thrifty: bool = False) -> Structure:
-    """The structure of each tensor as guessed; small tensors without groups.
+    """Return the structure of each tensor as guessed; small tensors without groups.
 
-    `thrifty`: small tensors by the complete code, where f is quiet and no output dense; those of
-    which every output seems to depend on the element in its place, by one call for all, one each
-    where that says no. Such a guess that is wrong for no row, column or block of dependent elements
-    does not add up, and the tensor goes column by column.
+    `thrifty`: also detect small tensors by the complete code, where f is quiet and no output dense;
+    those of which every output seems to depend only on the element in its place, by one call for
+    all, or one each where that fails. Where such a guess is wrong, no row, column or block of
+    dependent elements adds up, and the tensor is compared column by column.
     """
     point, c = survey.point, survey.point.columns
     m = len(point.f0)
     tensors = range(len(point.buffers))
     small = {t for t in tensors if thrifty and len(c.of(t)) <= SMALL}
     quiet = bool(small) and c.free and m > 1 and bool(np.isfinite(point.f0).all())
-    quiet = quiet and not (survey.some_unmoved or survey.noisy.any())  # which hides a move
+    quiet = quiet and not (survey.some_unmoved or survey.noisy.any())  # either hides a move
     promising = [t for t in small if quiet and _eligible(point, t, FEWEST)]
     outputs = {part.stop - part.start for part in point.parts}
     pointwise = [t for t in promising if outputs == {len(c.of(t))}]
@@ -62,7 +61,7 @@ def find_structure(survey: Survey, *, thrifty: bool = False) -> Structure:
             nothing = np.zeros(len(columns), bool)
             places = tuple(np.unravel_index(np.arange(len(columns)), shape))
             found[t] = (Pattern(shape, places, places, nothing),) * len(point.parts)
-        elif t in small:  # by the first column alone, one call: does it move most outputs?
+        elif t in small:  # by the first column only, one call: does it move most outputs?
             if t in promising and np.mean(_moved(point, columns[:1])) <= SAVES:
                 found[t] = detected(survey, t, True)
         elif _eligible(point, t, SMALL + 1):
@@ -71,8 +70,8 @@ def find_structure(survey: Survey, *, thrifty: bool = False) -> Structure:
 
 
 def with_other_groups(run: Run, broken: Collection[int]) -> Run:
-    """A fresh start with other groups for `broken` tensors, which have not those of before: by the
-    complete code where these were guessed, else none."""
+    """Return a fresh run with other groups for `broken` tensors, whose groups proved wrong: by the
+    complete code where they were guessed, else none."""
     point, before = run.point, run.structure
     level = {
         tensor: Level.COMPLETE if before.level[tensor] == Level.GUESSED else Level.UNGROUPED
@@ -91,8 +90,8 @@ def with_other_groups(run: Run, broken: Collection[int]) -> Run:
 
 
 def detected(survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
-    """Detection with random slices; once more with a threshold where f is noisy and its noise may
-    have looked like moves."""
+    """Detect the patterns of a tensor with random slices; again with a threshold where f is noisy
+    and its noise may have looked like moves."""
     point = survey.point
     outputs = [real_shape(shape, dtype) for shape, dtype, _ in point.shapes]
 
@@ -112,8 +111,8 @@ def detected(survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
 
 
 def _eligible(point: Point, tensor: int, least: int) -> bool:
-    """Does a tensor have at least so many columns, a column for each coordinate and none paired,
-    all finite, and elements that may be zero?"""
+    """Return whether a tensor has at least `least` columns, one for each coordinate and none
+    paired, all finite, and elements that may be zero."""
     c, columns = point.columns, point.columns.of(tensor)
     symmetric = (c.paired and bool((c.mirror[columns] >= 0).any())) or len(columns) != point.starts[
         tensor + 1
@@ -125,17 +124,18 @@ def _eligible(point: Point, tensor: int, least: int) -> bool:
         or not np.isfinite(c.x[columns]).all()
     ):
         return False
-    # One output leaves nothing but dead elements to be found
+    # With one output, only dead elements can be found
     return len(point.f0) > 1 or not point.row(0)[columns].all()
 
 
 def _moved(point: Point, columns: Index) -> Mask:
-    """Which outputs [M] change when these columns do: one call."""
+    """Return which outputs [M] change when these columns do: one call."""
     return np.asarray(point.shifted(columns, STEP * point.columns.scale[columns]) != point.f0)
 
 
 def _middle_rests(point: Point, tensors: Sequence[int]) -> bool:
-    """Do all elements of these tensors but the middle ones move outputs, and none in the middle?"""
+    """Return whether all elements of these tensors but the middle ones move outputs, and none in
+    the middle."""
     columns = [point.columns.of(tensor) for tensor in tensors]
     middle = len(columns[0]) // 2
     moved = _moved(
@@ -147,8 +147,9 @@ def _middle_rests(point: Point, tensors: Sequence[int]) -> bool:
 def _planned(
     point: Point, level: Mapping[int, Level], found_in: Mapping[int, tuple[Pattern, ...] | None]
 ) -> Structure:
-    """With a plan for each tensor whose groups save calls; not where there are nearly as many as
-    columns, and as rows. For others the dense pattern, as more than what was seen is sound."""
+    """Return the structure with a plan for each tensor whose groups save calls; none where there
+    are nearly as many groups as columns, and as rows. The others have the dense pattern, because a
+    pattern larger than the observed one is sound."""
     weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
     plans = dict[int, Plan]()
     patterns = dict[int, tuple[Pattern, ...]]()
@@ -169,9 +170,9 @@ def _planned(
 
 
 class Settings(TypedDict, total=False):
-    """What a comparison is made under. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are
-    float32 or the output bits show float32 inside. `domains`, `symmetric`, `specified`: one entry
-    per input."""
+    """The settings of a comparison. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32
+    or the output bits show float32 inside. `domains`, `symmetric`, `specified`: one entry per
+    input."""
 
     atol: float
     rtol: float | None
@@ -185,9 +186,10 @@ class Settings(TypedDict, total=False):
 def prepare(
     function: Function, *, grouped: bool = True, thrifty: bool = False, **settings: Unpack[Settings]
 ) -> Run | None:
-    """Noise, structure and linearity; None where there is no input. `thrifty`: with what saves
-    calls of small tensors where every element is compared. Raises what the function raises at its
-    own inputs.
+    """Measure noise, structure and linearity; return None where there is no input.
+
+    `thrifty`: including measurements that save calls for small tensors where every element is
+    compared. Raises what the function raises at its own inputs.
     """
     n = len(function.inputs)
     if not n:

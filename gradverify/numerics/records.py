@@ -1,5 +1,5 @@
-"""Records of arrays, one number an element along the last axis: some elements of a record, elements
-exchanged, records joined."""
+"""Records of arrays with one number per element along the last axis: selecting, replacing and
+joining elements."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from gradverify.numerics.rungs import joined as joined_arrays
 
 @dataclass(frozen=True)
 class Record:
-    """Fields that are neither arrays nor records hold for all elements."""
+    """Base of the records. Fields that are neither arrays nor records hold for all elements."""
 
     def take(self, i: AnyArray | slice) -> Self:
-        """Elements i alone."""
+        """Return the record of elements i."""
         return type(self)(*(_taken(value, i) for value in _values(self)))
 
     def replaced(self, i: AnyArray, new: Self) -> Self:
-        """With elements i exchanged for those of `new`; what holds for all elements stays."""
+        """Return the record with elements i replaced by those of `new`; fields that hold for all
+        elements stay."""
         if len(i):
             return type(self)(
                 *(
@@ -37,7 +38,7 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def joined(parts: Iterable[AnyRecord]) -> AnyRecord:
-    """One record of the elements of several."""
+    """Return one record of the elements of several."""
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
@@ -60,8 +61,8 @@ def _taken(value: Any, i: AnyArray | slice) -> Any:
 
 
 def _exchanged(old: Any, i: AnyArray, new: Any) -> Any:
-    """A field with elements i exchanged: itself where it is one number for all elements, and theirs
-    are that number too."""
+    """Return a field with elements i replaced; the field itself where it repeats one number for all
+    elements and the new values equal it."""
     if isinstance(old, Record):
         return old.replaced(i, new)
     if not isinstance(old, np.ndarray) or new is None:

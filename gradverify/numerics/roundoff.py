@@ -1,5 +1,5 @@
-"""How precisely a function computes: the unit roundoff of a dtype, and the one that the bits of its
-values show."""
+"""The precision of a function's computation: the unit roundoff of a dtype, and the one that the
+bits of its values show."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import numpy as np
 
 from gradverify.numerics.rungs import U32, U64, U_BF16, Array, Index
 
-HEAD = 64  # values that mostly tell already that they are float64
+HEAD = 64  # values that mostly suffice to show float64
 ENOUGH, KEPT = 3, 32  # distinct values; one or two round numbers prove nothing
-# Halvings: numbers of few bits look like multiples of one step, by chance, once in 16,000
+# Halvings from which on values count as multiples of one step: by chance, numbers of few bits look
+# so once in 16,000
 COARSER = 14
-CANCELLED = 4  # the same, where torch sees no operation coarser than float64
-# Significant bits that numbers of a format really use
+CANCELLED = 4  # the same threshold, where torch sees no operation coarser than float64
+# Significant bits that numbers of a format actually use
 SINGLE_BITS, BF16_BITS = 20, (6, 8)
 
 
 @dataclass(frozen=True)
 class Bits:
-    """What the bits of all values seen so far tell: float64 numbers that are all float32 (or
-    bfloat16) numbers were computed as such."""
+    """A summary of the bits of all values seen so far: float64 numbers that are all float32 (or
+    bfloat16) numbers were computed in that precision."""
 
     distinct: frozenset[float] = frozenset()
     single: bool = True
@@ -31,10 +32,10 @@ class Bits:
     lowest: int = 2**15
 
     def seen(self, values: Array) -> Bits:
-        """With more values; non-finite ones and zeros tell nothing."""
+        """Return the summary with more values; non-finite values and zeros are ignored."""
         if not self.single:
             return self
-        if len(values) > HEAD and not self.seen(values[:HEAD]).single:  # as nearly always
+        if len(values) > HEAD and not self.seen(values[:HEAD]).single:  # the usual case
             return replace(self, single=False)
         values = values[np.isfinite(values) & (values != 0)]
         if not values.size:
@@ -57,8 +58,8 @@ class Bits:
 
     @property
     def unit(self) -> float:
-        """The unit roundoff of the precision that shows, else that of float64: small integers and
-        the like are exact, not coarse."""
+        """The unit roundoff of the precision that the bits show, else that of float64; small
+        integers, for example, are exact and not coarse."""
         if not self.single or len(self.distinct) < ENOUGH:
             return U64
         if self.used >= SINGLE_BITS:
@@ -67,25 +68,29 @@ class Bits:
         return U_BF16 if BF16_BITS[0] <= self.used <= BF16_BITS[1] and not on_a_grid else U64
 
     def unit_where(self, coarsest: Callable[[], float]) -> float:
-        """The same, where operations round as coarsely as that, as far as torch sees them: what is
-        left of larger float64 numbers that cancel has few bits, and one step for all numbers."""
+        """Return the unit roundoff, given `coarsest()`, the coarsest roundoff of the operations
+        that torch sees. Differences of larger float64 numbers that cancel have few bits and one
+        common step, and are not taken for float32."""
         unit = self.unit
         cancelled = unit == U32 and self.halvings >= CANCELLED
         return U64 if cancelled and coarsest() == U64 else unit
 
     @property
     def halvings(self) -> int:
-        """By how many halvings all values together miss the steps that numbers of so many
-        significant bits have: integers, and multiples of a power of two (`lowest`) as a quantiser
-        or a cancellation gives them, have one step. By chance half of those in one binade less
-        miss one, a quarter in two binades less two."""
-        # What has an exponent below it, as frexp counts, would be finer
+        """By how many halvings, summed over all values, their common step is coarser than the steps
+        of numbers with that many significant bits.
+
+        Integers, and multiples of a power of two (`lowest`) that result from a quantiser or a
+        cancellation, have one step. By chance a value one binade below the top has none finer with
+        probability 1/2, and one two binades below with probability 1/4.
+        """
+        # Values with an exponent (of frexp) below this would have finer steps
         top = self.lowest + self.used
         return sum(max(top - int(exponent), 0) for exponent in np.frexp(list(self.distinct))[1])
 
 
 def _bits_used(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Index:
-    """The significant bits that each of the float32 values needs."""
+    """Return the number of significant bits that each of the float32 values needs."""
     mantissa = values.view(np.uint32) & np.uint32(0x7FFFFF)
     lowest = mantissa & (~mantissa + np.uint32(1))
     return 24 - np.where(lowest > 0, np.log2(np.maximum(lowest, 1)), 23).astype(np.int64)

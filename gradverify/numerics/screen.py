@@ -1,20 +1,20 @@
-"""The screen of sums: W·J·V compared with finite differences, one number a line and probe, relative
-to the norm of the line (method.md section 6); with the seed matrices V and W, and derivatives
-along them.
+"""The screen of sums: W·J·V compared with finite differences, one number per line and probe,
+relative to the norm of the line (method.md section 6); with the seed matrices V and W, and
+derivatives along them.
 
-Directions are Gaussian × scale and cotangents signed: positive ones are blind to what sums to zero
-(softmax, norms). Each input tensor has its own directions and each output tensor its own
-cotangents, so that a pair is judged alone: jointly, the tensor of the largest values would set the
-norm that all others are judged by.
+Directions are Gaussian × scale and cotangents signed: positive ones cannot detect errors in
+gradients that sum to zero (softmax, norms). Each input tensor has its own directions and each
+output tensor its own cotangents, so that every pair is judged individually: jointly, the tensor of
+the largest values would determine the norm for all others.
 
 A line is a row, or an independent block, of the Jacobian; rows and blocks are two settings of one
-screen. Rows take the directions V alone: each output's own change along a dense direction, six
-forward calls each, against Σ_i a_ji v_i from groups of outputs that share no input, one backward a
-group. Blocks take both seed matrices: one number WᵀJV per block and probe, Σ w_j (Jv)_j against Σ
-(Jᵀw)_i v_i, six forward calls and one backward a probe, whatever the size. Memory is O(N + M).
+screen. Rows use the directions V only: each output's own change along a dense direction, six
+forward calls each, against Σ_i a_ji v_i from groups of outputs that share no input, one backward
+per group. Blocks use both seed matrices: one number WᵀJV per block and probe, Σ w_j (Jv)_j against
+Σ (Jᵀw)_i v_i, six forward calls and one backward per probe, whatever the size. Memory is O(N + M).
 
-The screen names the lines that are not clearly right. It names no entry and calls nothing wrong:
-what is flagged is resolved by entries.
+The screen flags the lines that are not clearly right. It identifies no entry and calls nothing
+wrong: flagged lines are resolved by entries.
 """
 
 from __future__ import annotations
@@ -57,25 +57,24 @@ from gradverify.numerics.seed_vectors import (
 )
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, paired
 from gradverify.numerics.survey import STRAY, Directions
-from gradverify.numerics.tolerance import floors, guarded, stands_out
+from gradverify.numerics.tolerance import floors, guarded, is_resolved
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
-# ---- Derivatives along a probe of weighted sums of how far the outputs moved, each with its error
-# bar
-# Rungs that open lines see next: kinks and curvature are smaller there ...
+# ---- Derivatives along a probe of weighted sums of the outputs' changes, each with its error bar
+# Rungs that open lines are measured on next: kinks and curvature are smaller there ...
 FINER = (
     (7, 8, 9),
     (9, 10, 11),
 )
-# ... and noise is here; those above the scale up to 1
+# ... and noise is smaller on these, which reach above the scale up to 1
 COARSER = (
     (0, 1, 2, 3),
     (-2, -1, 0),
     (-5, -4, -3),
     (-8, -7, -6),
 )
-LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
-DROWNS = RATIO**-2  # of a bar: noise larger than this makes it wider on finer rungs
+LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 hides the usual rungs
+DROWNS = RATIO**-2  # of a bar: larger noise widens it on finer rungs
 
 Stage = tuple[int, ...]
 
@@ -92,8 +91,9 @@ class ProbeDerivative(Record):
 
 
 def probe_derivative(s: Samples) -> ProbeDerivative:
-    """The derivative of every element from three rungs, 0 ± 0 where f is bitwise unchanged; from a
-    single one, which shows no curvature, as if f were linear; from two as if these converged."""
+    """Return the derivative of every element from three rungs, 0 ± 0 where f is bitwise unchanged;
+    a single rung, which shows no curvature, is taken as if f were linear, and two as if these had
+    converged."""
     if len(s.up) == 1:
         found = secant(
             s.up[0],
@@ -127,11 +127,11 @@ def probe_derivative(s: Samples) -> ProbeDerivative:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rungs to begin with, and those for lines that stay open: limited by noise, or by anything
-    else.
+    """The initial rungs, and those for lines that stay open: limited by noise, or by anything else.
 
-    Not `sure`: what the first rungs call off is measured again as well, because they rest on an
-    assumption. `only_off`: only that is; what is not surely off passes.
+    Not `sure`: lines that fail on the first rungs are measured again as well, because these rest on
+    an assumption. `only_off`: only lines that fail are measured again; those that do not surely
+    fail pass.
     """
 
     start: Stage
@@ -144,8 +144,8 @@ class Schedule:
 def draw_directions(
     point: Point, tensor: int, probes: int, sample: Directions | None = None
 ) -> Directions:
-    """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of
-    `sample`, whose samples are known."""
+    """Draw directions, Gaussian × scale, inside the domain and zero on inputs that are not finite.
+    The first is the direction of `sample`, whose samples are known."""
     columns = point.columns.of(tensor)
 
     def drawn(k: int) -> Array:
@@ -158,7 +158,8 @@ def draw_directions(
 
 
 def random_cotangent(point: Point, output: int, purpose: str, *which: object) -> Array:
-    """Signed weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite."""
+    """Return signed weights [outputs of the tensor], rounded to its dtype; 0 where f is
+    infinite."""
     part = point.parts[output]
     return as_dtype_holds(
         point,
@@ -169,23 +170,22 @@ def random_cotangent(point: Point, output: int, purpose: str, *which: object) ->
     )
 
 
-# ---- What a screen knows of f before it probes: its noise, what is rounding and what is a change,
-# and how far a line may be off
-# Of a line's norm, or of the sum of magnitudes; bars are 1e-11, and 1e-4 where float32 is inside
+# ---- What a screen knows of f before it probes: its noise, the limit between rounding and change,
+# and the accepted error of a line
 SCREEN = 1e-8
 SCREEN_LOW = 1e-3
-SCREEN_NARROW = 1e-4  # where only backward does: its sums over 10⁶ elements are good to 6e-5
-# ... and this much of it for what agrees within a bar that no rung makes smaller
+SCREEN_NARROW = 1e-4  # where only backward is float32: its sums over 10⁶ elements are good to 6e-5
+# ... and of that norm for lines that agree within a bar that no rung narrows
 SLACK = 1e-6
 SLACK_LOW = 1e-2
-# A rounding error is uniform: its standard deviation is its largest value over this
+# A rounding error is uniform: its standard deviation is its maximum over this
 SQRT3 = 3.0**0.5
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Weighted sums [m] of how outputs of one tensor change: `add_up` makes them of f [M]; their
-    noise [m]."""
+    """Weighted sums [m] of the changes of one tensor's outputs: `add_up` computes them from f [M];
+    `sigma`: their noise [m]."""
 
     output: int
     add_up: Callable[[Array], Array]
@@ -193,16 +193,17 @@ class Sums:
 
 
 def relative(point: Point, tensor: int, output: int) -> tuple[float, float]:
-    """What a line of a pair may deviate by, of its norm, and by how much at most where it agrees
-    within its bar."""
+    """Return the accepted error of a line of a pair, relative to its norm, and the largest one for
+    a line that agrees within its bar."""
     if point.unit_of(output) > LOW_UNIT or point.unit_of_x(tensor) > LOW_UNIT:
         return SCREEN_LOW, SLACK_LOW
     return screen_of(point), max(screen_of(point), SLACK)
 
 
 def schedule(point: Point, tensor: int, linear: bool = False, only_off: bool = False) -> Schedule:
-    """The rungs for lines of a tensor, by precision; `linear`: f seems to be that in it, which is
-    doubted where it finds a line off. `only_off`: by two rungs near x, one of a linear f."""
+    """Return the rungs for lines of a tensor, by precision. `linear`: f seems to be linear in the
+    tensor, which is doubted where a line fails. `only_off`: two rungs near x, or one for a linear
+    f."""
     low = point.unit_of_x(tensor) > LOW_UNIT or any(
         point.unit_of(o) > LOW_UNIT for o in range(len(point.parts))
     )
@@ -215,8 +216,8 @@ def schedule(point: Point, tensor: int, linear: bool = False, only_off: bool = F
 
 
 def noise_along(point: Point, tensor: int, noise: Array, norm: Array) -> Array:
-    """That of lines along a dense direction: the rounding of x ± t·v is carried on by J, about
-    u·‖line‖."""
+    """Return the noise of lines along a dense direction: the rounding of x ± t·v is propagated by
+    J, about u·‖line‖."""
     return np.hypot(noise, point.unit_of_x(tensor) / SQRT3 * norm)
 
 
@@ -227,8 +228,8 @@ def read(
     of: Sequence[Sums],
     see: Callable[[bool, Rung], None] | None = None,
 ) -> list[ProbeDerivative]:
-    """Derivatives of sums along direction k, whose f(x) is 0: the rounding of f is in their noise.
-    `see` gets f on each rung, and if it is the first."""
+    """Return derivatives of sums along direction k, whose f(x) is 0: the rounding of f is in their
+    noise. `see` receives whether a rung is the first, and f on it."""
     point = directions.point
     sums = [np.empty((2, len(rungs), len(each.sigma))) for each in of]
     steps = np.ones((len(rungs), 2))
@@ -241,7 +242,7 @@ def read(
             directions.keep(rungs[r], rung)
         if see:
             see(r == 0, rung)
-        del rung  # not held while the next one is taken
+        del rung  # freed before the next one is sampled
     h = 0.5 * steps.sum(1)[:, None]
     result = list[ProbeDerivative]()
     for each, (up, down) in zip(of, sums, strict=True):
@@ -264,32 +265,32 @@ def read(
 
 
 def screen_of(point: Point) -> float:
-    """What a screen allows of a line's norm, where its values are those of float64."""
+    """Return the accepted error relative to a line's norm, where its values are float64."""
     return SCREEN_NARROW if point.backward_unit > LOW_UNIT else SCREEN
 
 
-DIRECTIONS = 2  # of rows: what hides from one by chance does not hide from both
-# Of entries and rows, by blocks: signed weights that stay away from 0, so that no leak hides by
-# chance
+DIRECTIONS = 2  # of rows: an error that one direction misses by chance is not missed by both
+# Probes that verify entries and rows by blocks: signed weights away from 0, so that no leak is
+# missed by chance
 VERIFIED_ALONG = 1
-PROBES = 3  # of blocks: see an error of 100·tol of a block's norm with probability 1 − 5e-5
-SEEN = 4  # times the largest relative deviation of its elements: what their sum may be off by
-RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
-KEPT_STRAYS = 4096  # of a pair; they are all counted
-SPARSE = 4  # times as many lines as a piece has values: these are added one by one
+PROBES = 3  # of blocks: detect an error of 100·tol of a block's norm with probability 1 − 5e-5
+SEEN = 4  # times the largest relative deviation of its elements: the accepted error of their sum
+RARE = 0.01  # of the lines: if fewer agree within a wide bar only, more calls are not worthwhile
+KEPT_STRAYS = 4096  # of a pair; all are counted
+SPARSE = 4  # times as many lines as a piece has values: values are then added one by one
 
 
 @dataclass(frozen=True)
 class Screened:
-    """One (input tensor, output tensor) pair: how many `lines`, `rows` or blocks, were screened and
-    which are `flagged`, those that are off by most tolerances first.
+    """One screened (input tensor, output tensor) pair: how many `lines`, `rows` or blocks, were
+    screened and which are `flagged`, in descending order of error / tolerance.
 
-    Lines are numbers of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`).
-    `strays` lie off the pattern; few are kept, `stray_count` of them in all: (group, column)
-    that was pulled back; (NO_ENTRY, output) of blocks, where an output moved that depends on
-    nothing. `resolution`: the largest tol + U of the lines that passed, as a derivative along the
-    probe; `stands`: some of them stand out of rounding. `lost`: those of the flagged whose analytic
-    sum is not finite.
+    Lines are numbers of outputs (as in `Point.f0`), or of blocks (as in
+    `Pattern.block_of_outputs`). `strays` lie off the pattern; few are kept, `stray_count` in total:
+    (group, column) where backward reaches a column; (NO_ENTRY, output) of blocks, where an output
+    moved that depends on nothing. `resolution`: the maximum of tol + U of the lines that passed, as
+    a derivative along the probe; `resolved`: some of these lines are well above rounding. `lost`:
+    the flagged lines whose analytic sum is not finite.
     """
 
     input: int
@@ -300,14 +301,14 @@ class Screened:
     strays: Sequence[tuple[int, int]]
     stray_count: int
     resolution: float
-    stands: bool
+    resolved: bool
     lost: Index
 
 
 @dataclass
 class PairLines:
     """The lines of one pair: their sums by the backward and their squared norms, [K, lines] for K
-    directions. What is as large as a tensor is added up piece by piece."""
+    directions. Sums as large as a tensor are accumulated piece by piece."""
 
     run: Run
     tensor: int
@@ -327,15 +328,15 @@ class PairLines:
     def add(
         self, k: int, move: Array, line: Index, gradient: Array, part: slice = slice(None)
     ) -> None:
-        """Gradients […, n] of some columns, whose numbers belong to these lines; without what a
-        direction does not move."""
+        """Add gradients […, n] of some columns, whose numbers belong to these lines; columns that a
+        direction does not move are skipped."""
         by = move[part]
         gradient = np.where(by == 0, 0.0, gradient)
         _add_up(self.analytic[k], line, gradient * by)
         _add_up(self.square[k], line, (gradient * self.columns.scale[part]) ** 2)
 
     def add_block(self, k: int, move: Array, gradient: Array) -> None:
-        """The gradient [n] of all outputs."""
+        """Add the gradient [n] of all outputs."""
         for part in pieces(len(gradient)):
             line = self.pattern.block_of_inputs(
                 part if self.columns.whole else self.columns.coordinate[part]
@@ -343,7 +344,7 @@ class PairLines:
             self.add(k, move, line, gradient[part], part)
 
     def add_rows(self, groups: range, moves: Sequence[Array], gradients: Array) -> None:
-        """A gradient for each of these groups [groups, N]."""
+        """Add the gradients [groups, N] of these groups."""
         line, columns = self.pattern.rows.rows_of(groups), self.columns
         if (line == NO_ENTRY).any():
             self._find_strays(groups, line == NO_ENTRY, gradients)
@@ -354,8 +355,8 @@ class PairLines:
             self.add(k, move, line, gradients)
 
     def _find_strays(self, groups: range, off_pattern: Mask, gradients: Array) -> None:
-        """What no output of the group owns must be exactly 0; a NaN is no stray where f is not
-        finite itself."""
+        """Find strays: gradients must be exactly 0 where no output of the group depends on the
+        column. A NaN is no stray where f itself is not finite."""
         point = self.run.point
         finite = bool(np.isfinite(point.f0).all() and np.isfinite(point.x).all())
         found = off_pattern & (gradients != 0) & (np.isfinite(gradients) | finite)
@@ -366,14 +367,16 @@ class PairLines:
             self.add_strays(groups[n], numbers[local], sizes)
 
     def add_strays(self, group: int, lines: Index, sizes: Array) -> None:
-        """Lines of a group that moved, or were pulled back, off the pattern; few are kept."""
+        """Record lines of a group that moved, or that a backward reached, off the pattern; few are
+        kept."""
         kept = slice(KEPT_STRAYS - len(self.strays))
         self.stray_count += len(lines)
         for line, size in zip(lines[kept].tolist(), sizes[kept].tolist(), strict=True):
             self.strays.append((group, line, size))
 
     def of_outputs(self, values: Callable[[slice], Array]) -> Array:
-        """Sums over the outputs of each line; `values` of a part of all outputs."""
+        """Return sums over the outputs of each line; `values` returns those of a slice of all
+        outputs."""
         if self.rows:
             return values(self.part)
         total, first = np.zeros(self.pattern.blocks), self.part.start
@@ -386,7 +389,7 @@ class PairLines:
         return total
 
     def sums(self, k: int, w: Array | None) -> Sums:
-        """How the lines change along direction k; `w` [M]: the weights of outputs."""
+        """Return the changes of the lines along direction k; `w` [M]: the weights of outputs."""
         run, point = self.run, self.run.point
 
         def changed(f: Array, part: slice) -> Array:
@@ -401,12 +404,12 @@ class PairLines:
         return Sums(self.output, lambda f: self.of_outputs(partial(changed, f)), noise)
 
     def norm(self, k: int) -> Array:
-        """Of each line, in units of the scales."""
+        """Return the norm of each line, in units of the scales."""
         return np.sqrt(finite_size(self.square[k]))
 
 
 def _add_up(total: Array, line: Index, values: Array) -> None:
-    """Adds values to their lines; NO_ENTRY is none."""
+    """Add values to the totals of their lines; values with NO_ENTRY are skipped."""
     line, values = line.reshape(-1), values.reshape(-1)
     lowest = int(line.min(initial=len(total)))
     if lowest == NO_ENTRY:
@@ -429,14 +432,16 @@ def screen(
     linear: Collection[int] = (),
     seen: Mapping[tuple[int, int], float] | None = None,
 ) -> list[Screened]:
-    """Screens every row, or independent block, of every pair of an input tensor that has
-    `directions`, and an output. `patterns`: by input tensor, then output tensor. `seen`: how far
-    the elements of each pair were seen to be off, which passed; only what is surely off by more is
-    flagged, by fewer calls.
+    """Screen every row, or independent block, of every pair of an input tensor that has
+    `directions`, and an output.
 
-    Six forward calls a direction, two where f is `linear` in the tensor; one backward a row group
-    (inputs with the same groups share it), or one a probe and output tensor. More only along
-    directions that the first rungs left open. Raises what the backward raises.
+    `patterns`: by input tensor, then output tensor. `seen`: the relative errors of the elements of
+    each pair, which passed; lines are then flagged only where they surely deviate by more, with
+    fewer calls.
+
+    Six forward calls per direction, two where f is `linear` in the tensor; one backward per row
+    group (inputs with the same groups share it), or one per probe and output tensor. More only
+    along directions that the first rungs left open. Raises what the backward raises.
     """
     point, outputs = run.point, range(len(run.point.parts))
     shapes = [paired(point, each.tensor, patterns[each.tensor]) for each in directions]
@@ -471,7 +476,7 @@ def screen(
                 for each, of_tensor in zip(directions, lines, strict=True):
                     columns = in_a_row(point.columns.of(each.tensor))
                     of_tensor[o].add_block(k, each.moves[k], gradient[columns])
-                del gradient  # not held while the next one is pulled back
+                del gradient  # freed before the next one is pulled back
             del cotangent
     return [
         pair
@@ -495,20 +500,22 @@ def _screened(
     steps: Schedule,
     seen: Mapping[tuple[int, int], float],
 ) -> list[Screened]:
-    """The pairs of one input tensor, whose directions move all output tensors at once."""
+    """Return the screened pairs of one input tensor, whose directions move all output tensors at
+    once."""
     point = run.point
     survey = run.survey
     tensor = directions.tensor
     m = len(run.point.f0)
-    reach = survey.reach.copy()  # of all inputs, as that of elements
+    reach = survey.reach.copy()  # for all inputs, as the reach of elements
     alive = np.zeros(m, bool)
     moved = np.zeros(m, bool)
-    # The largest change of an output that is none: 0 (bitwise) unless f is noisier than rounding
+    # The largest change of an output that counts as none: 0 (bitwise) unless f is noisier than
+    # rounding
     noisy = survey.noisy
     still = np.where(noisy, STRAY * survey.sigma, 0.0) if noisy.any() else repeated(0.0, m)
 
     def see(first: bool, rung: Rung) -> None:
-        """Learns what moves, and of the first rung how far."""
+        """Record which outputs move, and on the first rung by how much."""
         for f in rung[:2]:
             for part in pieces(0 if np.isnan(f).all() else m):
                 moved[part] |= ~(np.abs(point.changes(f, part)) <= still[part])
@@ -524,9 +531,9 @@ def _screened(
 
     first = [measured(k, steps.start) for k in range(len(directions.moves))]
     magnitudes = survey.magnitudes(point.shared(reach))
-    row_floors = floors(magnitudes, stands_out(magnitudes, alive, magnitudes.reach))
+    row_floors = floors(magnitudes, is_resolved(magnitudes, alive, magnitudes.reach))
 
-    # What moves on wider rungs alone: a screen proves nothing there
+    # Outputs that move on wider rungs only: a screen proves nothing there
     unmoved = (survey.unmoved | survey.wide)[tensor]
 
     def pair(o: int, each: PairLines) -> Screened:
@@ -534,7 +541,7 @@ def _screened(
         nothing = each.pattern.nothing & moved[each.part]
         numbers = np.arange(each.analytic.shape[1])
         floor = np.sqrt(each.of_outputs(lambda piece: row_floors[piece] ** 2))
-        # A term may hide there
+        # Rounding there may hide a term
         floor = np.where(
             floor == 0,
             WEIGHTS[0] * row_floors[part].min(initial=np.inf) if part.stop > part.start else 0.0,
@@ -553,7 +560,7 @@ def _screened(
         share = max(share, SEEN * seen.get((tensor, o), 0.0))
         off = np.zeros(len(numbers))
         resolution = 0.0
-        stands = False
+        resolved = False
 
         def again(k: int, i: Index, rungs: Stage) -> ProbeDerivative:
             return measured(k, rungs)[o].take(i)
@@ -572,9 +579,9 @@ def _screened(
             )
             off, right = np.maximum(off, surely), passed & count
             resolution = max(resolution, float((tolerance + bar).max(initial=0.0, where=right)))
-            stands |= bool((right & (tolerance > 2 * floor)).any())
+            resolved |= bool((right & (tolerance > 2 * floor)).any())
             doubt |= ~passed
-        # Without what is no larger than the rounding of forward, in which such a term may hide
+        # Strays no larger than the rounding of forward, which may hide such a term, are left out
         rounding = WEIGHTS[0] * row_floors[part].min(initial=np.inf) if each.rows else 0.0
         strays = [(group, line) for group, line, size in each.strays if not size <= rounding]
         flagged = np.flatnonzero(count & doubt & (len(each.columns) > 0))
@@ -589,7 +596,7 @@ def _screened(
             strays,
             each.stray_count - len(each.strays) + len(strays),
             resolution,
-            stands,
+            resolved,
             numbers[lost],
         )
 
@@ -604,10 +611,11 @@ def _judged(
     steps: Schedule,
     again: Callable[[Index, Stage], ProbeDerivative],
 ) -> tuple[Mask, Array, Array]:
-    """Which lines pass, |a − D| + U ≤ tol, or agree within a bar that is not too wide; their bars;
-    by how many tolerances they are surely off.
+    """Return which lines pass, |a − D| + U ≤ tol, or agree within a bar that is not too wide; their
+    bars; and their certain errors in tolerances.
 
-    What is open after the first rungs, and not surely off, is measured on coarser or finer ones.
+    Lines that are open after the first rungs, and not surely off, are measured on coarser or finer
+    ones.
     """
 
     def verdict_of(i: Index | slice, d: ProbeDerivative) -> Codes:

@@ -14,15 +14,16 @@ from gradverify.numerics.function.coordinates import real_shape
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import BASE, Array, Index, in_a_row
 
-# Magnitudes of the members of a group, a direction or a cotangent: ±1 lets pairs cancel
+# Range of the magnitudes of the members of a group, a direction or a cotangent: with ±1 pairs may
+# cancel
 WEIGHTS = (0.7, 1.4)
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
 
 @dataclass(frozen=True)
 class Drawn(Sequence[Array]):
-    """So many arrays: those `known`, then random ones, each drawn again whenever it is used: at
-    most one of them is held at a time."""
+    """A sequence of `number` arrays: those `known`, then random ones, each drawn again at every
+    access, so that at most one of them is in memory."""
 
     number: int
     draw: Callable[[int], Array]
@@ -38,7 +39,7 @@ class Drawn(Sequence[Array]):
 
 
 def uniform(n: int, generator: np.random.Generator) -> Array:
-    """n numbers from −1 to 1."""
+    """Return n numbers from −1 to 1."""
     drawn = generator.random(n)
     drawn *= 2
     drawn -= 1
@@ -46,18 +47,18 @@ def uniform(n: int, generator: np.random.Generator) -> Array:
 
 
 def signed_weights(n: int, generator: np.random.Generator) -> Array:
-    """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones
-    all of them."""
+    """Return continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the pairs of strays
+    cancel, with all ones every pair of opposite strays does."""
     return away_from_zero(uniform(n, generator))
 
 
 def signed_weights_float32(n: int, generator: np.random.Generator) -> Array:
-    """Such weights exact in float32, so that they cost no rounding there."""
+    """Return such weights exact in float32, so that they add no rounding there."""
     return signed_weights(n, generator).astype(np.float32).astype(float)
 
 
 def signed_tensor(shape: Sequence[int], source: torch.Generator) -> Tensor:
-    """Such weights in float64 from a generator of torch's."""
+    """Return such weights as a float64 tensor from a torch generator."""
     low, high = WEIGHTS
     sign = torch.randint(0, 2, tuple(shape), generator=source, dtype=torch.float64) * 2 - 1
     return sign * (
@@ -66,7 +67,7 @@ def signed_tensor(shape: Sequence[int], source: torch.Generator) -> Tensor:
 
 
 def away_from_zero(numbers: Array) -> Array:
-    """Numbers from −1 to 1 as such weights, in their own memory."""
+    """Map numbers from −1 to 1 to such weights, in place."""
     low, high = WEIGHTS
     numbers *= high - low
     numbers += np.copysign(low, numbers)
@@ -74,8 +75,8 @@ def away_from_zero(numbers: Array) -> Array:
 
 
 def moves_along(point: Point, columns: Index, probe: Array) -> Array:
-    """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the first rung
-    would leave the domain."""
+    """Return probe × scale for columns [k]: 0 where x is not finite, and shorter where the first
+    rung would leave the domain."""
     c = point.columns
     moved = in_a_row(columns)
     x, move = c.x[moved], probe * c.scale[moved]
@@ -91,7 +92,8 @@ def moves_along(point: Point, columns: Index, probe: Array) -> Array:
 
 
 def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
-    """One backward with a cotangent [outputs of the tensor]: the gradient of each input."""
+    """Return the gradient of each input for one backward with a cotangent [outputs of the
+    tensor]."""
     cotangents: list[Tensor | None] = [None] * len(point.parts)
     cotangents[output] = cotangent(point, output, weights)
     point.backward += 1
@@ -99,7 +101,7 @@ def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
 
 
 def gradient_of_rows(point: Point, output: int, rows: Index, weights: Array) -> Array:
-    """The gradient [C] for a cotangent that is `weights` at these rows (counted through all
+    """Return the gradient [C] for a cotangent that is `weights` at these rows (counted through all
     outputs) of one output tensor, one backward."""
     vector = np.zeros(point.parts[output].stop - point.parts[output].start)
     vector[rows - point.parts[output].start] = weights
@@ -107,7 +109,8 @@ def gradient_of_rows(point: Point, output: int, rows: Index, weights: Array) -> 
 
 
 def cotangent(point: Point, output: int, vector: Array) -> Tensor:
-    """Real coordinates [M] of one output tensor as a tensor of its shape, dtype and device."""
+    """Return real coordinates [M] of one output tensor as a tensor of its shape, dtype and
+    device."""
     shape, dtype, device = point.shapes[output]
     real = torch.from_numpy(np.ascontiguousarray(vector).reshape(real_shape(shape, dtype)))
     value = torch.view_as_complex(real) if dtype.is_complex else real
@@ -115,8 +118,8 @@ def cotangent(point: Point, output: int, vector: Array) -> Tensor:
 
 
 def as_dtype_holds(point: Point, output: int, weights: Array) -> Array:
-    """Weights [outputs of the tensor] as its dtype represents them; 0 where f is infinite, which is
-    left out as a mask."""
+    """Return weights [outputs of the tensor] rounded to its dtype; 0 where f is infinite, because
+    such outputs are masked."""
     dtype = point.shapes[output][1]
     kept = (
         torch.from_numpy(weights)

@@ -1,4 +1,4 @@
-"""Random numbers by purpose: every draw has a generator of its own, so that one draw more changes
+"""Random numbers by purpose: every draw has its own generator, so that an additional draw changes
 no other."""
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ import numpy as np
 
 
 def number(seed: int, check: str, purpose: str) -> int:
-    """What seeds the generator of one purpose: 56 bits."""
+    """Return the seed of the generator of one purpose: 56 bits."""
     digest = hashlib.sha256(f"{seed}\0{check}\0{purpose}".encode()).digest()
     return int.from_bytes(digest[:7], "big")
 
 
 @dataclass(frozen=True)
 class Seed:
-    """The seed and the name of a check. `stage`: what all purposes begin with."""
+    """The seed and the name of a check. `stage`: the prefix of all purposes."""
 
     seed: int = 0
     check: str = ""
     stage: str = ""
 
     def within(self, purpose: str, *which: object) -> Seed:
-        """The seed of one stage, which has purposes of its own."""
+        """Return the seed of one stage, whose purposes are separate."""
         return replace(self, stage=f"{self._named(purpose, which)}, ")
 
     def generator(self, purpose: str, *which: object) -> np.random.Generator:
-        """The generator of one purpose, and of `which` of several draws that have it."""
+        """Return the generator of one purpose; `which` distinguishes several draws with the same
+        purpose."""
         return np.random.Generator(
             np.random.PCG64(number(self.seed, self.check, self._named(purpose, which)))
         )

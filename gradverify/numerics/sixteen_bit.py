@@ -1,12 +1,12 @@
-"""Numbers of 16 bits against float64, by what that many bits cost anyway: the native error, row by
-row.
+"""Comparison of 16-bit numbers with float64, relative to the error that 16 bits cause anyway: the
+native error, row by row.
 
-The native error of a row (the last dimension) is the root mean square of two things: by how much
-the verified computation is off when its operations run in 16 bits, at the point and at several
-points an ulp away, and by how much its exact value moves when its inputs move by half an ulp. What
-a kernel may be off by is told per element, per row, over the whole tensor, and for the gain
-⟨kernel, exact⟩ / ⟨exact, exact⟩; no less than the computation itself was off by in any of its runs,
-so that errors which depend on few numbers, and vary more, have their due.
+The native error of a row (the last dimension) is the root mean square of two errors: that of the
+verified computation when its operations run in 16 bits, at the point and at several points an ulp
+away, and the change of its exact value when its inputs move by half an ulp. The accepted error of a
+kernel is defined per element, per row, over the whole tensor, and for the gain ⟨kernel, exact⟩ /
+⟨exact, exact⟩; it is at least the error of the computation itself in any of its runs, to allow for
+errors that depend on few numbers and vary more.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-# Times the native error: an element's, a row's, the tensor's, and that of its gain
+# Accepted multiples of the native error: of an element, a row, the tensor, and its gain
 ELEMENT, ROW, WHOLE, GAIN = 8.0, 2.0, 1.5, 8.0
-# Times the largest error that the verified computation has in an element: rows whose elements are
-# of several kinds
+# Multiple of the largest error of the verified computation in an element: for rows whose elements
+# are of several kinds
 OWN_RUNS = 3.0
-ELEMENT_ULPS, ROW_ULPS, WHOLE_ULPS = 3.0, 0.2, 0.15  # beside it
-WIDE_ROW = 8  # elements of a row whose root mean square is more than a few numbers
-MANY = 64  # elements of a tensor whose gain, and whose root mean square, is more than a few numbers
+ELEMENT_ULPS, ROW_ULPS, WHOLE_ULPS = 3.0, 0.2, 0.15  # in addition
+WIDE_ROW = 8  # elements of a row from which on its root mean square is reliable
+MANY = 64  # elements of a tensor from which on its gain and root mean square are reliable
 ONE_ROUNDING = 0.29  # of an ulp: the root mean square of one rounding
-# Of a tensor's root mean square: a row below it is zero, and what a kernel leaves there is dust of
-# the others
+# Of a tensor's root mean square: a smaller row is zero, and a kernel's values there are dust from
+# other rows
 NOTHING = 2.0**-30
 DUST = 8.0  # unit roundoffs of the tensor's root mean square
 
@@ -37,9 +37,10 @@ Miss = Literal["", "overflow", "element", "row", "whole", "gain"]
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """One tensor: of the kernel [draw, …], one draw per cotangent; exact, for the same draws; by
-    how much the verified computation is off in 16 bits [run, …]; by how much the exact value
-    moves with half an ulp [run, …]; the exact values of these runs [run, …]."""
+    """The data of one tensor: the kernel's values [draw, …], one draw per cotangent; the exact
+    values for the same draws; the errors of the verified computation in 16 bits [run, …]; the
+    changes of the exact value with half an ulp [run, …]; the exact values of these runs [run,
+    …]."""
 
     kernel: Tensor
     exact: Tensor
@@ -52,13 +53,13 @@ class Legs:
 
 @dataclass(frozen=True, slots=True)
 class TensorResult:
-    """What came of one tensor. `miss`: what is wrong, nothing where all is right; `wrong`: elements
-    that are off by themselves.
+    """The result for one tensor. `miss`: what is wrong, empty where all is right; `wrong`: number
+    of elements that individually exceed their tolerance.
 
     draw, index: the worst element; row: the worst row; ratio: that row's error over its native one;
-    beyond: elements left out as their exact value is none that the dtype can hold. sees: the
-    smallest error of an element that would have been seen everywhere; share: of a row's size, the
-    error that would have been seen in half of the rows.
+    beyond: elements left out because the dtype cannot hold their exact value. sees: the smallest
+    error of an element that would have been detected everywhere; share: the error, relative to a
+    row's size, that would have been detected in half of the rows.
     """
 
     elements: int
@@ -79,14 +80,14 @@ class TensorResult:
 
 
 def ulp(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """The distance of neighbouring numbers of `dtype` at each of them."""
+    """Return the spacing of numbers of `dtype` at each value."""
     held = torch.finfo(dtype)
     _, exponent = torch.frexp(values.abs().double().clamp_min(held.smallest_normal))
     return torch.ldexp(torch.full_like(values, held.eps, dtype=torch.float64), exponent - 1)
 
 
 def nudged(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Numbers of `dtype`, in float64, each moved to one of its neighbours. Zeros stay."""
+    """Return numbers of `dtype`, in float64, each moved to one of its neighbours. Zeros stay."""
     signs = (
         torch.randint(0, 2, x.shape, generator=source).to(device=x.device, dtype=torch.float64) * 2
         - 1
@@ -96,8 +97,8 @@ def nudged(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
 
 
 def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
-    """Kernel against exact. By row [R]: the native error, the largest of it and of all runs, and
-    the dust that may be there."""
+    """Judge the kernel against exact values. By row [R]: the native error, the largest error of any
+    run, and the accepted dust."""
     kernel = _in_rows(legs.kernel)
     exact = _in_rows(legs.exact)
     runs = _in_rows(legs.exact_runs)
@@ -111,7 +112,7 @@ def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
     )
     size = _mean_square(torch.cat([exact, runs])).sqrt()
     native = (_mean_square(rounded) + _mean_square(moved)).sqrt()
-    if legs.spread is not None:  # no more than doubles its square: a race is no rounding
+    if legs.spread is not None:  # at most doubles its square: a race is no rounding
         native = (
             native.square() + torch.minimum(native.square(), _mean_square(_in_rows(legs.spread)))
         ).sqrt()
@@ -148,7 +149,7 @@ def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
         each = off.div(native + WHOLE_ULPS / WHOLE * of_ulps + dust).nan_to_num(0.0)
         whole = float(each.square().mean(1).sqrt().max()) / (WHOLE * own)
         squares = float(exact.square().sum())
-        if squares and isfinite(squares):  # a scalar that is rounded once is no fault
+        if squares and isfinite(squares):  # a scalar that is rounded once is no error
             gain = float((error * exact).sum()) / squares
             gain_over = abs(gain) / (GAIN * _gain(rounded, runs, native) + held.eps / 2)
     wrong = int((over > 1).sum() + lost.sum())
@@ -191,8 +192,8 @@ def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
 
 
 def _gain(rounded: Tensor, runs: Tensor, native: Tensor) -> float:
-    """The standard deviation of the gain: as seen in the runs, or as of errors that do not know of
-    each other, where that is more."""
+    """Return the standard deviation of the gain: as seen in the runs, or as for independent errors,
+    where that is larger."""
     runs = torch.where(runs.isfinite(), runs, 0.0)
     squares = runs.square().sum((1, 2))
     seen = ((rounded * runs).sum((1, 2)) / squares).nan_to_num(0.0).square().mean().sqrt()
@@ -205,7 +206,7 @@ def _gain(rounded: Tensor, runs: Tensor, native: Tensor) -> float:
 
 
 def _in_rows(values: Tensor) -> Tensor:
-    """[draw, row, element]; a vector is one row."""
+    """Return the values as [draw, row, element]; a vector is one row."""
     shape = values.shape[1:]
     if values.numel():
         return values.double().reshape(len(values), -1, shape[-1] if shape else 1)
@@ -217,5 +218,5 @@ def _rms(values: Tensor) -> Tensor:
 
 
 def _mean_square(values: Tensor) -> Tensor:
-    """Of each row, over all draws."""
+    """Return the mean square of each row, over all draws."""
     return torch.where(values.isfinite(), values, 0.0).square().mean((0, 2))

@@ -1,7 +1,7 @@
 """Measurements before any column is moved, once per input tensor: the noise and size of f, and
 whether small steps move it at all.
 
-All of it rides on dense directions, so it does not depend on how the columns are streamed.
+All are made along dense directions, so they do not depend on how the columns are streamed.
 """
 
 from __future__ import annotations
@@ -37,25 +37,29 @@ from gradverify.numerics.rungs import (
 from gradverify.numerics.seed_vectors import WEIGHTS, Drawn, signed_weights, uniform
 from gradverify.numerics.tolerance import Magnitudes
 
-MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
-# Columns: where only sums of them are measured, two calls to find f linear would not be earned back
+MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a larger change is no noise
+# Columns up to which the two calls that find f linear do not pay off, where only sums of columns
+# are measured ...
 SUMMED = 10
-ONE_COLUMN = 1  # column: where each is measured, they are from two on
-NOISY = 4  # times its roundings: f moves everywhere with its noise
-STRAY = 8.0  # standard deviations of such noise: what moves by more depends on what was moved
-STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
-VALLEY = 0.1  # of an even change: the odd part that a change beside a point of slope 0 may have
+ONE_COLUMN = 1  # ... and where each column is measured
+NOISY = 4  # times its roundings: with more noise, f moves everywhere
+# Standard deviations of such noise: an output that moves by more depends on the moved columns
+STRAY = 8.0
+STRAIGHT = 30.0  # roundings or standard deviations: apparent bend of a straight line
+# Of an even change: the odd part of a change that may occur next to a point of slope 0
+VALLEY = 0.1
 EVERY = slice(None)
-# Outputs: the values of more are sampled again, in two calls, as they take more memory than that is
-# worth
+# Outputs up to which values are kept: the values of more take more memory than sampling them again,
+# in two calls, is worth
 KEPT = 1 << 20
-VANISHES = 1e-3  # of the values at the first step: f at x
+VANISHES = 1e-3  # of the values at the first step: f at x below this vanishes
 
 
 @dataclass(frozen=True)
 class Directions:
     """Dense directions (K of [n]: weights × scale) of one input tensor in its columns [n]; 0 where
-    one cannot move. `first_rungs`: sampled rungs of the first, kept of KEPT outputs at most."""
+    a column cannot move. `first_rungs`: sampled rungs of the first direction, kept for up to KEPT
+    outputs."""
 
     point: Point
     tensor: int
@@ -63,17 +67,17 @@ class Directions:
     first_rungs: dict[int, Rung] = field(default_factory=dict)
 
     def moving(self, k: int = 0) -> tuple[Index, Array]:
-        """The columns that direction k moves, and how."""
+        """Return the columns that direction k moves, and their moves."""
         columns = self.point.columns.of(self.tensor)
         move = self.moves[k]
         moving = None if move.all() else np.flatnonzero(move)
         return (columns, move) if moving is None else (columns[moving], move[moving])
 
     def sampled(self, k: int, rungs: Sequence[int]) -> Iterator[Rung]:
-        """f along direction k on each of these rungs in turn, two calls each; NaN where it has no
-        value there.
+        """Yield f along direction k on each of these rungs, two calls each; NaN where it has no
+        value.
 
-        Above the scale no rung leaves the typical size of the tensor, or 1: beyond, f may be
+        Above the scale no rung exceeds the typical size of the tensor, or 1: beyond, f may be
         another function.
         """
         point = self.point
@@ -90,22 +94,22 @@ class Directions:
             yield known or Rung(nowhere, nowhere, h, h)
 
     def keep(self, rung: int, values: Rung) -> None:
-        """Samples of the first direction, for those who take the same again."""
+        """Keep samples of the first direction for later use."""
         if len(self.point.f0) <= KEPT:
             self.first_rungs[rung] = values
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Noise and largest |f| of each output [M]; `forward` calls spent; a sample per input tensor
-    (None: near a border).
+    """The measurements: noise (`sigma`) and largest |f| (`size`) of each output [M]; `forward`:
+    calls made; `direction_samples`: a sample per input tensor (None: near a border).
 
-    change: of each output [M], where all columns [C] are `moved_by` so little that f has no
-    structure in between: what derivatives must add up to. reach: how far an output [M] surely goes
-    for a relative change of its inputs: at least a typical entry of its row. far_change: by how
-    much an output [M] changes where inputs change by their own size, of those that vanish at x with
-    their slope; else 0. unmoved, wide [tensors, M]: the quick rungs do not surely move anything of
-    the output tensor; a step of 0.23·s does, or only one of 0.23·max(s, 1).
+    moved_by, change: moves of all columns [C] so small that f has no structure in between, and the
+    change of each output [M], to which derivatives must add up. reach: a reliable change of an
+    output [M] for a relative change of its inputs: at least a typical entry of its row. far_change:
+    the change of an output [M] where inputs change by their own size, for outputs that vanish at x
+    with their slope; else 0. unmoved, wide [tensors, M]: the quick rungs do not reliably move any
+    output of the output tensor; a step of 0.23·s does, or only one of 0.23·max(s, 1).
     """
 
     point: Point
@@ -121,11 +125,12 @@ class Survey:
     far_change: Array
 
     def noise(self, part: slice = EVERY) -> Array:
-        """Standard deviation of f [M] near x, rounding included; of a part of the outputs."""
+        """Return the standard deviation of f [M] near x, rounding included; or of a part of the
+        outputs."""
         return np.maximum(self.sigma[part], self.point.unit[part] * self.size[part])
 
     def magnitudes(self, reach: Array, far_change: Array | float = 0.0) -> Magnitudes:
-        """What sets the floors of outputs that reach so far [M]."""
+        """Return the quantities that determine the floors of outputs with this reach [M]."""
         point = self.point
         c = point.columns
         x_size = max(float(c.scale.max(initial=0.0)), float(c.typical.max(initial=0.0)))
@@ -142,7 +147,7 @@ class Survey:
 
     @property
     def noisy(self) -> Mask:
-        """Outputs [M] that are noisier than rounding."""
+        """Mask of the outputs [M] that are noisier than rounding."""
         return piecewise(
             lambda sigma, unit, size: sigma > NOISY * unit * size,
             self.sigma,
@@ -152,13 +157,13 @@ class Survey:
 
     @cached_property
     def some_unmoved(self) -> bool:
-        """Does anything need a coarse step to move?"""
+        """Whether some output needs a coarse step to move."""
         return bool(self.unmoved.any() or self.wide.any())
 
 
 def survey(point: Point) -> Survey:
-    """About eleven forward calls and two more per input tensor but the first, one repeat (five
-    where it differs)."""
+    """Measure the survey: about eleven forward calls and two more per input tensor but the first,
+    and one repeat (five where it differs)."""
     before, tensors = point.forward, range(len(point.buffers))
     sigma = repeat_noise(point.values, point.f0, point.before)
     size = finite_size(point.f0)
@@ -167,7 +172,7 @@ def survey(point: Point) -> Survey:
     samples, moved = list[Directions | None](), list[Mask]()
     changes, vanishing = list[Array](), list[Mask]()
     for c, d in zip(columns, directions, strict=True):
-        # Where a domain is declared, a step of a direction might leave it
+        # A step of a direction might leave a declared domain
         free = len(c) and point.columns.free
         known = sample_rung(DirectionLine(point, *d.moving()), QUICK[0]) if free else None
         if known:
@@ -197,8 +202,8 @@ def survey(point: Point) -> Survey:
         unmoved[t], wide[t] = _unmoved(
             point, directions[t], changes[t], np.maximum(sigma, point.unit * size)
         )
-    # Along the whole direction: nothing near x tells of the terms of outputs that vanish there how
-    # large these are, and so how they round
+    # Along the whole direction: points near x do not show the size of the terms of outputs that
+    # vanish there, and thus their rounding
     far_change = repeated(0.0, len(size))
     for d, vanishes in zip(directions, vanishing, strict=True):
         if vanishes.any():
@@ -220,7 +225,7 @@ def survey(point: Point) -> Survey:
 
 
 def _dense(point: Point, purpose: str, tensor: int) -> Directions:
-    """One direction of all columns of finite x."""
+    """Return one direction of all columns of finite x."""
     columns = point.columns.of(tensor)
     scale = point.columns.scale[in_a_row(columns)]
 
@@ -236,8 +241,8 @@ def _dense(point: Point, purpose: str, tensor: int) -> Directions:
 def _noise(
     point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array
 ) -> tuple[Array, Array, Array]:
-    """Noise [M] along one ray through all tensors, how that moves each column [C], and by how much
-    f changes [M]; along one ray each where f is not defined all the way."""
+    """Return the noise [M] along one ray through all tensors, the move of each column [C], and the
+    change of f [M]; along one ray per tensor where f is not defined along the whole ray."""
     together = joined(columns)
     sign = _signs(point, together, "noise")
     ray = _ray(point, together, sign)
@@ -253,8 +258,8 @@ def _noise(
 
 
 def _sure_reach(change: Array, columns: int, sigma: Array, unit: Array, size: Array) -> Array:
-    """What the odd change [M] of f along a dense direction of so many columns says of its reach
-    [M]; 0 where noise may be all that it is."""
+    """Return the reach [M] that follows from the odd change [M] of f along a dense direction of
+    `columns` columns; 0 where the change may be noise."""
     widest = 2 * step(1.0, QUICK[0]) * WEIGHTS[1] * np.sqrt(columns)
 
     def reach(change: Array, sigma: Array, unit: Array, size: Array) -> Array:
@@ -265,11 +270,11 @@ def _sure_reach(change: Array, columns: int, sigma: Array, unit: Array, size: Ar
 
 
 def linear_inputs(survey: Survey, thrifty: bool = False) -> dict[int, Directions | None]:
-    """The input tensors in which f is linear, by two calls along one dense direction; none where a
-    sample shows a bend.
+    """Return the input tensors in which f is linear, by two calls along one dense direction; none
+    where a sample shows a bend.
 
-    With what these saw on the wide rung; None where a domain is declared, so that other directions
-    may have no room for it. `thrifty`: of small tensors too.
+    The values are the directions with their samples on the wide rung; None where a domain is
+    declared, so that other directions may have no room for it. `thrifty`: include small tensors.
     """
     point, least = survey.point, ONE_COLUMN if thrifty else SUMMED
     found = {
@@ -291,7 +296,7 @@ def _linear_along(survey: Survey, tensor: int) -> Directions | None:
     direction = _dense(point, "linear", tensor)
     h = step(1.0, WIDE_RUNG)
     line = DirectionLine(point, *direction.moving())
-    # Steps that differ: a parabola is no straight line, nor is a cubic
+    # Unequal steps, so that neither a parabola nor a cubic looks straight
     up, down = line.at(h), line.at(-2 * h)
     if up is None or down is None:
         return None
@@ -301,7 +306,8 @@ def _linear_along(survey: Survey, tensor: int) -> Directions | None:
 
 
 def _straight(survey: Survey, at: Rung) -> bool:
-    """Is no output [M] bent by more than what noise and rounding give a straight line?"""
+    """Return whether no output [M] is bent by more than noise and rounding allow for a straight
+    line."""
 
     def straight(up: Array, down: Array, f0: Array, sigma: Array, unit: Array) -> Mask:
         bend = 2 * (at.step_down * up + at.step_up * down) / (at.step_up + at.step_down) - 2 * f0
@@ -320,8 +326,8 @@ def _finite(point: Point, tensor: int) -> Index:
 def _both_sides(
     point: Point, direction: Directions, t: float, unit_scale: bool = False
 ) -> tuple[Array, Array]:
-    """f after a step t along the direction and back, or at the ends of the domain; `unit_scale`:
-    as if the columns' scales were 1 at least."""
+    """Return f after a step t along the direction and back, or at the ends of the domain;
+    `unit_scale`: with the columns' scales at least 1."""
     (columns, move), c = direction.moving(), point.columns
     if not len(columns):
         return point.f0, point.f0
@@ -333,7 +339,7 @@ def _both_sides(
 
 
 def _signs(point: Point, columns: Index, purpose: str, *which: object) -> Codes:
-    """±1 at random, and turned inwards where the domain ends nearby."""
+    """Return random signs ±1, turned inwards where the domain ends nearby."""
     c = point.columns
     sign = np.where(
         np.signbit(uniform(len(columns), point.seed.generator(purpose, *which, "signs"))),
@@ -363,8 +369,8 @@ def _ray(point: Point, columns: Index, sign: Codes) -> Ray:
 
 
 def _unmoved(point: Point, direction: Directions, near: Array, noise: Array) -> tuple[Mask, Mask]:
-    """Outputs [M] that need a coarse step to move, and those that need one beyond the columns'
-    scale. `near`: their odd change near x."""
+    """Return the outputs [M] that need a coarse step to move, and those that need one beyond the
+    columns' scale. `near`: their odd change near x."""
     nothing = np.zeros(len(noise), bool)
     moved = piecewise(_surely, near, noise)
     f0 = point.f0
@@ -384,24 +390,24 @@ def _unmoved(point: Point, direction: Directions, near: Array, noise: Array) -> 
 
 
 def _vanishes(up: Array, down: Array, f0: Array) -> Mask:
-    """Outputs that vanish at x with their slope (a loss at its minimum), by f near x."""
+    """Return the outputs that vanish at x with their slope (a loss at its minimum), by f near x."""
     even, odd = np.abs(up + down - 2 * f0), np.abs(up - down)
     return (odd < VALLEY * even) & (np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down)))
 
 
 def _odd_change(up: Array, down: Array, f0: Array) -> Array:
-    """The odd part of f between two sides of x (an even function has no derivative to find); one
-    side, where that is all there is."""
+    """Return the odd part of f between two sides of x (an even function has no derivative to find),
+    or the change on the only side with values."""
     finite = np.isfinite(up) & np.isfinite(down)
     return np.where(finite, up - down, np.fmax(np.abs(up - f0), np.abs(down - f0)))
 
 
 def _surely(change: Array, noise: Array) -> Mask:
-    """Where f moved beyond its noise."""
+    """Return where f moved beyond its noise."""
     return np.asarray(np.isfinite(change) & (np.abs(change) > MOVED_SURELY * noise))
 
 
 def dense_ray(point: Point, purpose: str) -> Ray:
-    """A ray along which all columns of finite x move."""
+    """Return a ray along which all columns of finite x move."""
     columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
     return _ray(point, columns, _signs(point, columns, purpose))

@@ -32,22 +32,22 @@ from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
 FLOOR = 1e4  # times the unit roundoff of an output's natural unit: smaller entries are not checked
-NOISE_CAP = 16 * U64  # the floor follows a noisy f only so far
-# Roundings of its tensor's values: a dead row of low precision may be where f saturates, as 1 +
-# tanh(−9) does in float32
+NOISE_CAP = 16 * U64  # limit up to which the floor grows with the noise of f
+# Roundings of its tensor's values: a dead row of low precision may result from saturation, as of 1
+# + tanh(−9) in float32
 SATURATED = 16
-# Of its row: what a backward in float32 may round away; right operators stay below 4, and 64 would
-# hide 1 % of 1e-4 of the row
+# Roundings of its row that a backward in float32 may lose; right operators stay below 4, and 64
+# would hide 1 % of 1e-4 of the row
 ROUNDED = 8.0
-LIFT = 1e3  # times its own row: how far the tensor's largest row may lift a floor
+LIFT = 1e3  # times its own row: limit to which the tensor's largest row may raise a floor
 NOISE_ONLY = 30  # f within this many sigma of 0 ...
-NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is nothing but rounding
+NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is only rounding
 
 
 @dataclass(frozen=True)
 class Tolerances(Record):
     """Tolerances of elements: arrays [m]. `unproven`: nothing of the output's row was measured
-    though it moves, so a zero proves nothing."""
+    though it moves, so that a zero proves nothing."""
 
     atol: float
     rtol: Array
@@ -69,15 +69,15 @@ def verdicts(
     extra: Array | float = 0.0,
     border_column: Mask | None = None,
 ) -> Codes:
-    """Verdict codes [m] of analytic values a against derivatives. `border_column` [m]: columns
-    along which f ends at x, by what other outputs show.
+    """Return verdict codes [m] of analytic values a against derivatives. `border_column` [m]:
+    columns along which f ends at x, as other outputs show.
 
-    A mismatch must miss the second reading too; that one saves only where it is the finer. `extra`
-    [m] widens the bars.
+    A mismatch must contradict the second reading too; agreement with that one counts only where it
+    is the finer. `extra` [m] widens the bars.
     """
 
     def of_reading(d: Derivative) -> Codes:
-        """By the main reading alone."""
+        """Return the verdicts by one reading."""
         tol = tolerances.tolerance(a, d.value)
         off = np.abs(a - d.value)
         bar = d.bar + extra
@@ -120,7 +120,8 @@ def verdicts(
 
 
 def guarded(off: Array, bar: Array, tol: Array) -> Codes:
-    """PASS and MISMATCH only if the whole bar says so; written so that NaN never passes."""
+    """Return PASS and MISMATCH only where the whole bar supports it; written so that NaN never
+    passes."""
     passed = off + bar <= tol
     verdict = np.full(passed.shape, PASS, np.int8)
     if not passed.all():
@@ -131,10 +132,11 @@ def guarded(off: Array, bar: Array, tol: Array) -> Codes:
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """What sets the floor of each output [M]: reach (its change for a relative change of its
-    inputs), largest |f|, noise of f, `Survey.far_change`.
+    """The quantities that determine the floor of each output [M]: reach (its change for a relative
+    change of its inputs), largest |f|, noise of f, `Survey.far_change`.
 
-    `parts`: output tensors. `unit`: the unit roundoff of each. `backward_unit`: that of gradients.
+    `parts`: output tensors. `unit`: the unit roundoff of each. `backward_unit`: the unit roundoff
+    of gradients.
     """
 
     reach: Array
@@ -148,8 +150,8 @@ class Magnitudes:
 
     @cached_property
     def saturated(self) -> Array:
-        """What no value of an output moves by where it is as large as its tensor's values, and
-        saturates [M]."""
+        """The change [M] that rounding alone may cause in an output as large as its tensor's
+        values, or in a saturated one."""
         size = self.size.copy()
         for part in self.parts:
             size[part] = np.maximum(size[part], rms(size[part]))
@@ -163,12 +165,12 @@ class Magnitudes:
 
 
 def floors(rows: Magnitudes, alive: Mask) -> Array:
-    """c·unit of each output [M]; over S_i it is the floor of an entry. `alive` [M]: something of
-    the row stands out of bars and rounding.
+    """Return c·unit of each output [M]; divided by S_i it is the floor of an entry. `alive` [M]:
+    something in the row is well above bars and rounding.
 
     The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured
-    against its tensor's values, and where f vanishes with its slope both are rounding: the change
-    far away is what its terms are as large as.
+    against its tensor's values. Where f vanishes with its slope both are rounding, and the change
+    far away gives the size of its terms.
     """
 
     def of_outputs(
@@ -210,19 +212,20 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
     )
 
 
-def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
-    """Outputs [M] of which a derivative is resolved, or whose `reach` is more than rounding."""
+def is_resolved(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
+    """Return the outputs [M] of which a derivative is resolved, or whose `reach` is more than
+    rounding."""
     return resolved | (reach > rounding_reach(rows))
 
 
 def rounding_reach(rows: Magnitudes) -> Array:
-    """The largest |a|·s [M] that may still be rounding: a row below it, with no derivative that
-    stands out, is dead."""
+    """Return the largest |a|·s [M] that may still be rounding: a row below it, without a resolved
+    derivative, is dead."""
     return np.maximum(rows.saturated, FLOOR * rows.sigma)
 
 
 def limits(d: Derivative) -> list[Limit]:
-    """What limits each undecided element."""
+    """Return what limits each undecided element."""
     return [_limit(d, n) for n in range(len(d.value))]
 
 

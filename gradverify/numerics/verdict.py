@@ -1,5 +1,5 @@
-"""The names of the three verdicts on an element, and of what may keep it from one; which of them
-holds is decided in `tolerance.py`."""
+"""The three verdicts on an element, and the limits that may keep it from one; `tolerance.py`
+decides which applies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Verdict(IntEnum):
-    """What can be said of an element."""
+    """The verdict on an element."""
 
     PASS = 0
     MISMATCH = 1
@@ -24,10 +24,10 @@ OFF_THE_KINK = "keep the inputs off the kink: `avoid`, with a `margin`"
 
 
 class Limit(Enum):
-    """What keeps an element from a verdict.
+    """The reason why an element is undecided.
 
-    `reason`, `because` (what explains it), `advice`: what a report prints of it. `cast`: may
-    arithmetic in fewer bits inside f be behind it?
+    `reason`, `because` (its explanation), `advice`: texts for reports. `cast`: whether arithmetic
+    of lower precision inside f may be the cause.
     """
 
     reason: str
@@ -55,7 +55,7 @@ class Limit(Enum):
 
     @property
     def whole(self) -> str:
-        """The same, with the advice."""
+        """The reason with its explanation and the advice."""
         return f"{self.explained}: {self.advice}" if self.advice else self.explained
 
     NONE = (

@@ -17,7 +17,7 @@ from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.coordinates import UNITS, Columns, columns_of
 from gradverify.numerics.function.point import Clock, Function, Narrow, Point
 from gradverify.numerics.judging import OverBudget, Structure, no_budget
-from gradverify.numerics.pairs.pair import Asked, Pair
+from gradverify.numerics.pairs.pair import Pair, Requested
 from gradverify.numerics.rungs import U64, ULP
 from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator, signed
@@ -72,14 +72,16 @@ def jacobian(
     watch: Watch | None = None,
     clock: Clock | None = None,
     over_budget: OverBudget = no_budget,
-    asked: Asked | None = None,
+    requested: Requested | None = None,
 ) -> Jacobian:
     """Compare every (input, output) pair with finite differences; `watch` receives the choice
-    before the comparison begins. `asked`: see `Pair`."""
+    before the comparison begins. `requested`: see `Pair`."""
     filled = Filled(function)
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
-        found = check_fixed(filled, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked)
+        found = check_fixed(
+            filled, settings.eps, atol=atol, rtol=rtol, keep=WORST, requested=requested
+        )
         choice, structure = None, Structure()
     else:
         mode = None if settings.mode == "auto" else Mode(settings.mode)
@@ -103,7 +105,7 @@ def jacobian(
             watch=watch,
             clock=clock,
             over_budget=over_budget,
-            asked=asked,
+            requested=requested,
         )
         found, choice, structure = compared.pairs, compared.choice, compared.structure
     pairs = {(pair.input, pair.output): pair for pair in found}

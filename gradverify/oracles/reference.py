@@ -28,7 +28,7 @@ from gradverify.numerics.function.coordinates import (
 )
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.grouped_vjps import shared_groups
-from gradverify.numerics.judging import OverBudget, lone_derivatives, no_budget
+from gradverify.numerics.judging import OverBudget, no_budget, single_derivatives
 from gradverify.numerics.pairs.pair import Entries, Outcome, Pair, Tally
 from gradverify.numerics.prepare import prepare
 from gradverify.numerics.rungs import U32, U64, Array, Index, Z, nonzero
@@ -264,7 +264,7 @@ def reference_gradients(
     jacobian = measured() if len(point.f0) > ONE_BY_ONE else None
     patterns = jacobian.structure.patterns if jacobian else {}
     choice = jacobian.choice if jacobian else None
-    requested = choice is None or choice.why is Why.ASKED
+    requested = choice is None or choice.why is Why.REQUESTED
     sums = choice is not None and choice.mode is Mode.BLOCKS
     pairs = dict[tuple[int, int], Pair]()
     for o, height in enumerate(heights):
@@ -336,7 +336,7 @@ def at_kinks(checked: Checked) -> Revised:
         column = np.searchsorted(point.columns.coordinate, int(point.starts[tensor]) + in_)
         with np.errstate(all="ignore"):
             run = prepared.fresh()
-            d = lone_derivatives(run, column, out + point.parts[output].start)
+            d = single_derivatives(run, column, out + point.parts[output].start)
         bar = np.maximum(d.left_bar, d.right_bar)
         kinks = np.flatnonzero(d.outcome == KINK)
         return by_place(out[kinks], in_[kinks], d.left[kinks], d.right[kinks], bar[kinks])

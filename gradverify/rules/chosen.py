@@ -38,7 +38,7 @@ def could_miss(choice: Choice) -> str:
 
 
 def _why(choice: Choice) -> str:
-    if choice.why is Why.ASKED:
+    if choice.why is Why.REQUESTED:
         return f"`mode: {choice.mode.value}` was asked for: {_calls(choice.cost)}."
     before = "; ".join(
         f"{_name(each)} would take {_timed(each.cost)}, {_why_not(against, choice)}"

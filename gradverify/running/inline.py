@@ -271,7 +271,7 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
 
     Raises ProblemsError if there is no such element.
     """
-    from gradverify.element.explain import Asked, explain
+    from gradverify.element.explain import Requested, explain
     from gradverify.subject.machine import compute_on_one_thread
     from gradverify.subject.prepare import prepare
     from gradverify.verify import broken
@@ -281,7 +281,7 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
             with _called_here(case, printed):
                 subject = prepare(case)
                 compute_on_one_thread(subject.size)
-                return explain(subject, Asked(*element) if element else None)
+                return explain(subject, Requested(*element) if element else None)
         except UserCodeError as error:
             result = broken(case, error)
     return replace(result, captured=printed.text)

@@ -16,7 +16,7 @@ import torch
 from live import subject
 
 from element.kinds import KINDS, given, of_one
-from gradverify.element.explain import Asked, explain
+from gradverify.element.explain import Requested, explain
 from gradverify.evidence import Evidence
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit
@@ -27,7 +27,7 @@ RIGHT = ("pass", "kink")
 
 
 @dataclass(frozen=True)
-class Said:
+class CheckResult:
     """What the check says of an element; numbers where it gives them."""
 
     outcome: str
@@ -36,7 +36,7 @@ class Said:
     tolerance: float | None = None
 
 
-def said_of(evidence, pair):
+def results_of(evidence, pair):
     """By (output, input) coordinate, from what the report is made of: the table of the worst, the
     map, and for the rest the counts.
 
@@ -45,12 +45,12 @@ def said_of(evidence, pair):
     """
     y, x = evidence.outputs[pair.output], evidence.inputs[pair.input].value
     rows, columns = (t.numel() * (2 if t.is_complex() else 1) for t in (y, x))
-    rest = Said(
+    rest = CheckResult(
         "pass" if pair.count(Outcome.PASS) else pair.limits[0][0].name if pair.limits else "pass"
     )
-    rest = Said("undecided") if rest.outcome != "pass" else rest
+    rest = CheckResult("undecided") if rest.outcome != "pass" else rest
     infinite = np.isinf(y.detach().reshape(-1).abs().double().numpy())
-    told = (
+    results = (
         {}
         if pair.lines
         else {
@@ -70,22 +70,22 @@ def said_of(evidence, pair):
             e.bar.tolist(),
             strict=True,
         ):
-            told[j, i] = Said(Outcome(code).name.lower(), value, bar)
+            results[j, i] = CheckResult(Outcome(code).name.lower(), value, bar)
     left = evidence.jacobian.left.get((pair.input, pair.output))
     for worst in pair.worst:
-        told[worst.output_index, worst.input_index] = Said(
+        results[worst.output_index, worst.input_index] = CheckResult(
             worst.outcome.name.lower(),
             worst.numeric,
             worst.bar,
             None if left or evidence.settings.eps != "auto" else worst.tolerance,
         )
-    return told
+    return results
 
 
-def chosen(told):
+def chosen(results):
     """EACH of them, spread over the pair, those that do not pass first."""
-    hard = [place for place in told if told[place].outcome != "pass"]
-    easy = [place for place in told if told[place].outcome == "pass"]
+    hard = [place for place in results if results[place].outcome != "pass"]
+    easy = [place for place in results if results[place].outcome == "pass"]
     order = np.random.default_rng(0).permutation(len(easy)).tolist()
     first = hard[: EACH - 1] if easy else hard[:EACH]
     return first + [easy[n] for n in order[: EACH - len(first)]]
@@ -105,7 +105,7 @@ def explained(kind, evidence, pair, place):
         element_name(x.name, x.value, place[1]),
         element_name(f"y{evidence.forward.checked[pair.output]}", y, place[0]),
     )
-    return explain(kind.make(), Asked(*names))
+    return explain(kind.make(), Requested(*names))
 
 
 @pytest.mark.parametrize("name", list(KINDS))
@@ -113,19 +113,19 @@ def test_an_element_is_explained_as_the_check_judges_it(name):
     kind = KINDS[name]
     evidence = Evidence(kind.make())
     for pair in evidence.jacobian.pairs.values():
-        told = said_of(evidence, pair)
+        results = results_of(evidence, pair)
         for place in chosen(
-            {at: said for at, said in told.items() if moved_by_itself(evidence, pair, at[1])}
+            {at: result for at, result in results.items() if moved_by_itself(evidence, pair, at[1])}
         ):
-            element, said = explained(kind, evidence, pair, place), told[place]
+            element, result = explained(kind, evidence, pair, place), results[place]
             m = element.measured
-            if said.outcome == "undecided" and {limit for limit, _ in pair.limits} == {
+            if result.outcome == "undecided" and {limit for limit, _ in pair.limits} == {
                 Limit.BUDGET
             }:
                 # One element by itself is within the budget
                 by_construction(kind, pair, element)
                 continue
-            assert (m.fixed.outcome if m.fixed else m.outcome) == said.outcome, (
+            assert (m.fixed.outcome if m.fixed else m.outcome) == result.outcome, (
                 place,
                 element.conclusion,
             )
@@ -137,19 +137,19 @@ def test_an_element_is_explained_as_the_check_judges_it(name):
                 else "undecided"
             )
             assert element.in_check is None
-            if said.numeric is not None and m.fixed:
+            if result.numeric is not None and m.fixed:
                 assert (
-                    m.fixed.quotient == said.numeric
-                    or np.isnan([m.fixed.quotient, said.numeric]).all()
+                    m.fixed.quotient == result.numeric
+                    or np.isnan([m.fixed.quotient, result.numeric]).all()
                 )
-            elif said.numeric is not None:
-                assert abs(m.numeric - said.numeric) <= m.bar + said.bar, (
+            elif result.numeric is not None:
+                assert abs(m.numeric - result.numeric) <= m.bar + result.bar, (
                     place,
                     m.numeric,
-                    said.numeric,
+                    result.numeric,
                 )
-            if said.tolerance is not None:
-                assert m.tolerance.value == pytest.approx(said.tolerance, rel=1e-5)
+            if result.tolerance is not None:
+                assert m.tolerance.value == pytest.approx(result.tolerance, rel=1e-5)
             in_words(element)
             by_construction(kind, pair, element)
 
@@ -200,7 +200,7 @@ def test_an_element_too_little_wrong_for_its_line_is_wrong_by_itself_and_the_che
     assert all(
         pair.count(Outcome.PASS) == pair.elements for pair in Evidence(made).jacobian.pairs.values()
     )
-    element = explain(made, Asked("x[1]", "y0[1]"))
+    element = explain(made, Requested("x[1]", "y0[1]"))
     assert element.measured.outcome == "mismatch" and element.conclusion.startswith("wrong: ")
     assert element.in_check.startswith(
         f"in the whole check the {mode[:-1]} that holds it passes. Could miss an entry wrong by "
@@ -210,12 +210,12 @@ def test_an_element_too_little_wrong_for_its_line_is_wrong_by_itself_and_the_che
         f"the check compares {mode}, each as a sum; here the element is judged by itself"
         in element.notes
     )
-    right = explain(made, Asked("x[0]", "y0[0]"))
+    right = explain(made, Requested("x[0]", "y0[0]"))
     assert right.measured.outcome == "pass" and right.in_check is None
 
 
 def test_what_an_iteration_leaves_is_told_as_that():
-    element = explain(KINDS["an iteration's start"].make(), Asked("w[1]", "y0[1]"))
+    element = explain(KINDS["an iteration's start"].make(), Requested("w[1]", "y0[1]"))
     assert (
         element.measured.outcome == "pass"
         and element.measured.error > element.measured.tolerance.value
@@ -228,13 +228,13 @@ def test_what_an_iteration_leaves_is_told_as_that():
 
 def test_a_zero_that_an_inner_rounding_may_hide_is_open_in_explain_too():
     for name in ("asleep, zero", "asleep with a domain, zero"):
-        element = explain(KINDS[name].make(), Asked("x[2]", "y0[0]"))
+        element = explain(KINDS[name].make(), Requested("x[2]", "y0[0]"))
         assert (element.measured.analytic, element.measured.verdict) == (0.0, "undecided")
         assert "f moves in steps of the rounding of larger numbers inside it" in element.conclusion
 
 
 def test_of_an_undecided_element_the_numbers_the_reason_and_the_way_out_are_one_sentence():
-    conclusion = explain(KINDS["noise"].make(), Asked("x[0]", "y0[0]")).conclusion
+    conclusion = explain(KINDS["noise"].make(), Requested("x[0]", "y0[0]")).conclusion
     assert conclusion.startswith("neither right nor wrong: the numeric value is 0.54")
     assert (
         ", the tolerance 5.4e-07; the forward's own noise is larger than the tolerance; compute in "

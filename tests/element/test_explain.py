@@ -1,4 +1,4 @@
-"""From a subject to the evidence for one element: measured, and told in a sentence that fits."""
+"""From a subject to the evidence for one element: measured, and described in a sentence."""
 
 import math
 
@@ -6,12 +6,12 @@ import pytest
 import torch
 from live import check, randn, subject
 
-from gradverify.element.explain import ABSENT, WORST, Asked, explain
+from gradverify.element.explain import ABSENT, WORST, Requested, explain
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.element import Element
 from gradverify.subject.failure import UserCodeError
 
-FIRST = Asked("input[0]", "y[0]")
+FIRST = Requested("input[0]", "y[0]")
 
 
 def named(function):
@@ -34,20 +34,21 @@ class Halved(torch.autograd.Function):
         return grad * ctx.saved_tensors[0], None
 
 
-def explained(function, *values, asked=FIRST, **settings):
-    return explain(subject(function, *values, **settings), asked)
+def explained(function, *values, requested=FIRST, **settings):
+    return explain(subject(function, *values, **settings), requested)
 
 
 def test_a_wrong_element_is_wrong_by_so_much():
-    found = explained(Halved.apply, given(3.0), given(1.0), asked=Asked("input[0]", "y[0]"))
+    found = explained(Halved.apply, given(3.0), given(1.0), requested=Requested("input[0]", "y[0]"))
     assert found.conclusion.startswith("wrong: 3 away from a finite difference that is known to ")
     assert found.conclusion.endswith("that is 5e+05 times the tolerance")
 
 
 @pytest.mark.parametrize(
-    ("backward", "said"), [(0.5, "0.5 lies between them"), (1.5, "1.5 does not lie between them")]
+    ("backward", "message"),
+    [(0.5, "0.5 lies between them"), (1.5, "1.5 does not lie between them")],
 )
-def test_at_a_kink_the_slopes_are_told(backward, said):
+def test_at_a_kink_the_slopes_are_reported(backward, message):
     class Kink(torch.autograd.Function):
         @staticmethod
         def forward(ctx, input):
@@ -60,20 +61,20 @@ def test_at_a_kink_the_slopes_are_told(backward, said):
     found = explained(Kink, given(0.0))
     assert (
         found.conclusion
-        == f"f has a kink here, with slope 0 on the left and 1 on the right: {said}"
+        == f"f has a kink here, with slope 0 on the left and 1 on the right: {message}"
     )
 
 
 @pytest.mark.parametrize(
-    ("function", "x", "said"),
+    ("function", "x", "message"),
     [
         (torch.floor, 1.0, "f jumps at x: there is no derivative"),
         (torch.sqrt, 0.0, "f has no values on one side, or no finite slope"),
     ],
 )
-def test_what_cannot_be_judged_says_why(function, x, said):
+def test_what_cannot_be_judged_says_why(function, x, message):
     conclusion = explained(named(function), given(x)).conclusion
-    assert conclusion.startswith("neither right nor wrong") and said in conclusion
+    assert conclusion.startswith("neither right nor wrong") and message in conclusion
 
 
 def test_under_a_fixed_step_gradchecks_verdict_comes_first_and_that_of_the_ladder_after():
@@ -89,12 +90,12 @@ def test_under_a_fixed_step_gradchecks_verdict_comes_first_and_that_of_the_ladde
 
 
 def test_a_missing_gradient_is_taken_as_zero_and_said():
-    found = explained(Halved.apply, given(3.0), given(1.0), asked=Asked("other[0]", "y[0]"))
+    found = explained(Halved.apply, given(3.0), given(1.0), requested=Requested("other[0]", "y[0]"))
     assert found.notes == (ABSENT,) and found.measured.analytic == 0.0
 
 
 def test_without_an_element_the_worst_of_the_check_is_taken():
-    found = explained(Halved.apply, given(1e-3, 3.0, 1.0), given(1.0, 1.0, 1.0), asked=None)
+    found = explained(Halved.apply, given(1e-3, 3.0, 1.0), given(1.0, 1.0, 1.0), requested=None)
     assert (
         found.measured.outcome == "mismatch" and found.notes[0] == WORST and found.in_check is None
     )
@@ -109,8 +110,8 @@ def test_without_an_element_the_worst_of_the_check_is_taken():
     )
 
 
-@pytest.mark.parametrize("asked", [None, FIRST])
-def test_what_only_the_whole_check_can_say_is_said(asked):
+@pytest.mark.parametrize("requested", [None, FIRST])
+def test_what_only_the_whole_check_can_say_is_said(requested):
     """Each of 0.9 and 0.9 is a subgradient of max(x, y) at x = y; moved together, x and y give 1,
     not 1.8."""
 
@@ -123,7 +124,7 @@ def test_what_only_the_whole_check_can_say_is_said(asked):
         def backward(ctx, grad):
             return grad * given(0.9, 0.9)
 
-    found = explained(Max, given(2.0, 2.0), asked=asked and Asked(asked.input, "y"))
+    found = explained(Max, given(2.0, 2.0), requested=requested and Requested(requested.input, "y"))
     assert (found.measured.outcome, found.in_check) == ("mismatch", None)
     assert (found.measured.sides.left.value, found.measured.sides.right.value) == pytest.approx(
         (0.0, 1.0)
@@ -136,8 +137,8 @@ def test_what_only_the_whole_check_can_say_is_said(asked):
 
 def test_nothing_to_compare_is_no_element_and_nothing_that_moves_is_the_first():
     with pytest.raises(UserCodeError, match="no element of this check is compared"):
-        explained(lambda x: x.detach(), given(1.0), asked=None)
-    assert explained(lambda x: 0 * x, given(1.0, 2.0), asked=None).measured.outcome == "pass"
+        explained(lambda x: x.detach(), given(1.0), requested=None)
+    assert explained(lambda x: 0 * x, given(1.0, 2.0), requested=None).measured.outcome == "pass"
 
 
 def test_what_the_user_raises_comes_out_as_that():

@@ -57,7 +57,7 @@ def test_an_element_of_an_output_is_named_with_or_without_its_number(text, coord
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("ww[0,0]", "no input 'ww'; did you mean 'w'?"),
         ("weights[0]", "no input 'weights'; inputs: x, w, index"),
@@ -70,14 +70,14 @@ def test_an_element_of_an_output_is_named_with_or_without_its_number(text, coord
         ("index[0]", "index is not differentiated (int64); inputs that are: x, w"),
     ],
 )
-def test_an_input_that_is_no_element_is_refused(text, said):
+def test_an_input_that_is_no_element_is_refused(text, message):
     assert refusal(lambda: input_element(of(linear, *LINEAR), text)).startswith(
-        f"--element: {said}"
+        f"--element: {message}"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("z[0]", "no output 'z'; outputs: y0, y1, y2"),
         ("y0[2,0]", "y0[2,0] is no element: y0 has shape [2, 3], from y0[0,0] to y0[1,2]"),
@@ -85,8 +85,8 @@ def test_an_input_that_is_no_element_is_refused(text, said):
         ("y2[0,0]", "y2 is not compared: it has no graph"),
     ],
 )
-def test_an_output_that_is_no_element_is_refused(text, said):
-    assert refusal(lambda: output_element(of(linear, *LINEAR), text)) == f"--element: {said}"
+def test_an_output_that_is_no_element_is_refused(text, message):
+    assert refusal(lambda: output_element(of(linear, *LINEAR), text)) == f"--element: {message}"
 
 
 def test_a_number_has_no_index_and_an_empty_tensor_no_element():

@@ -13,11 +13,11 @@ from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
 from gradverify.numerics.explain import fixed_step, measure
 from gradverify.numerics.fixed import check_fixed
-from gradverify.numerics.pairs.pair import Asked, Outcome
+from gradverify.numerics.pairs.pair import Outcome, Requested
 from numerics.differentiable import DOUBLE, Differentiable, leaf, with_backward
 from numerics.entries.test_hard_cases import hashed
 
-FIRST = Asked(0, 0, 0, 0)
+FIRST = Requested(0, 0, 0, 0)
 
 
 def seen(forward, *inputs, moved=FIRST, damage=None, **options):
@@ -83,16 +83,16 @@ def test_the_tolerance_is_the_sum_of_its_parts():
 
 def test_under_symmetric_an_element_moves_with_its_mirror_image():
     a = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=DOUBLE)
-    m = seen(lambda x: x[0, 1] * 5 + x[1, 0] * 7, a, moved=Asked(0, 0, 1, 0), symmetric=[True])
+    m = seen(lambda x: x[0, 1] * 5 + x[1, 0] * 7, a, moved=Requested(0, 0, 1, 0), symmetric=[True])
     assert m.verdict == "pass" and m.numeric == pytest.approx(12.0) == m.analytic
     with pytest.raises(ValueError, match="mirror"):
-        seen(lambda x: x[0, 1] * 5, a, moved=Asked(0, 0, 2, 0), symmetric=[True])
+        seen(lambda x: x[0, 1] * 5, a, moved=Requested(0, 0, 2, 0), symmetric=[True])
 
 
 def under_step(function, eps, atol, rtol):
     """The first element as the check judges it under a fixed step."""
-    [pair] = check_fixed(function, eps, atol=atol, rtol=rtol, asked=Asked(0, 0, 0, 0))
-    return fixed_step(pair.asked, eps, atol=atol, rtol=rtol)
+    [pair] = check_fixed(function, eps, atol=atol, rtol=rtol, requested=Requested(0, 0, 0, 0))
+    return fixed_step(pair.requested, eps, atol=atol, rtol=rtol)
 
 
 def test_a_fixed_step_is_judged_by_the_rule_of_gradcheck():
@@ -105,8 +105,10 @@ def test_a_fixed_step_is_judged_by_the_rule_of_gradcheck():
 
 
 @pytest.mark.parametrize("mode", [None, Mode.ENTRIES, Mode.ROWS, Mode.BLOCKS])
-@pytest.mark.parametrize("asked", [Asked(0, 0, 2, 2), Asked(0, 0, 1, 2), Asked(0, 0, 4, 4)])
-def test_what_comes_of_an_element_that_is_asked_for_is_kept_in_every_mode(mode, asked):
+@pytest.mark.parametrize(
+    "requested", [Requested(0, 0, 2, 2), Requested(0, 0, 1, 2), Requested(0, 0, 4, 4)]
+)
+def test_what_comes_of_an_element_that_is_asked_for_is_kept_in_every_mode(mode, requested):
     """One that passes, a zero that needs no solver, one that is wrong; `by_itself` tells which of
     them the comparison judged."""
 
@@ -114,18 +116,20 @@ def test_what_comes_of_an_element_that_is_asked_for_is_kept_in_every_mode(mode, 
         return [g * torch.tensor([1, 1, 1, 1, 1.5], dtype=DOUBLE) for g in grads]
 
     f = Differentiable(torch.sin, leaf(0.3, 1.0, -2.0, 0.9, 2.5), damage=damage)
-    [pair] = compare(f, mode=mode, asked=asked).pairs
+    [pair] = compare(f, mode=mode, requested=requested).pairs
     truth = (
-        math.cos((0.3, 1.0, -2.0, 0.9, 2.5)[asked.input_index])
-        if asked.input_index == asked.output_index
+        math.cos((0.3, 1.0, -2.0, 0.9, 2.5)[requested.input_index])
+        if requested.input_index == requested.output_index
         else 0.0
     )
-    assert pair.asked.numeric == pytest.approx(truth, abs=1e-9)
-    assert pair.asked.outcome is (Outcome.MISMATCH if asked.input_index == 4 else Outcome.PASS)
-    assert (pair.asked.input_index, pair.asked.output_index) == asked[2:]
-    assert pair.by_itself is (truth == 0.0 or (bool(pair.lines) and asked.input_index == 2))
+    assert pair.requested.numeric == pytest.approx(truth, abs=1e-9)
+    assert pair.requested.outcome is (
+        Outcome.MISMATCH if requested.input_index == 4 else Outcome.PASS
+    )
+    assert (pair.requested.input_index, pair.requested.output_index) == requested[2:]
+    assert pair.by_itself is (truth == 0.0 or (bool(pair.lines) and requested.input_index == 2))
     [same] = compare(f, mode=mode).pairs
-    assert (same, same.asked) == (pair, None)  # the comparison is the one that it would be
+    assert (same, same.requested) == (pair, None)  # the comparison is the one that it would be
 
 
 def test_it_is_plain_data():

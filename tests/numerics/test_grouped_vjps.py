@@ -119,15 +119,15 @@ def test_the_backward_of_a_function_anywhere_in_the_graph_sees_plain_tensors_of_
 
 # ---- what cannot be batched
 class Offers(Plain):
-    """Torch's own gradient one by one, and `many` made of those where many are asked for; `asked`:
+    """Torch's own gradient one by one, and `many` made of those where many are requested; `batches`:
     how many at a time."""
 
     def __init__(self, forward, *inputs, many):
         super().__init__(forward, *inputs)
-        self.many, self.asked, self.wanted = many, [], []
+        self.many, self.batches, self.wanted = many, [], []
 
     def vjps(self, output, cotangents, wanted):
-        self.asked.append(len(cotangents))
+        self.batches.append(len(cotangents))
         self.wanted.append(list(wanted))
         found = [
             Plain(self.forward, *self.inputs).vjp(
@@ -170,9 +170,9 @@ def test_numbers_that_are_missing_or_are_not_those_of_a_plain_backward_are_throw
         for v in torch.eye(15, dtype=DOUBLE)
     ]
     assert np.array_equal(found[:15], one_by_one)
-    assert (point.batched, function.asked) == (False, [16])
+    assert (point.batched, function.batches) == (False, [16])
     gradients(point, 0, each(15))
-    assert function.asked == [16]  # nobody asks again
+    assert function.batches == [16]  # nobody calls again
     # The one that they were held against
     assert function.backwards == 2 * 16 + (name != "none")
 

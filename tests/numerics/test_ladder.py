@@ -87,10 +87,10 @@ def test_a_kink_at_x_has_both_slopes(f, left, right):
 
 def test_a_jump_at_x_is_told_and_one_beside_it_is_no_matter():
     at, _ = along(lambda x: (x >= 0.3) + x, 0.3)
-    beside, _ = along(lambda x: (x >= 0.3) + x, 0.3 + 1e-5)
+    off_centre, _ = along(lambda x: (x >= 0.3) + x, 0.3 + 1e-5)
     assert at.outcome[0] == Smoothness.JUMP
-    assert beside.outcome[0] == Smoothness.SMOOTH
-    assert abs(beside.value[0] - 1) <= beside.bar[0] < 1e-6
+    assert off_centre.outcome[0] == Smoothness.SMOOTH
+    assert abs(off_centre.value[0] - 1) <= off_centre.bar[0] < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,14 @@ class Timed(Differentiable):
 
 def chosen(forward, *inputs, limits=DEFAULT, **timed):
     """What is chosen first; where lines stay open then, all elements may be compared after it."""
-    function, told = Timed(forward, *inputs, **timed), []
+    function, choices = Timed(forward, *inputs, **timed), []
     compare(
-        function, limits=limits, clock=Clock(lambda: function.now, lambda: 0.0), watch=told.append
+        function,
+        limits=limits,
+        clock=Clock(lambda: function.now, lambda: 0.0),
+        watch=choices.append,
     )
-    return told[0]
+    return choices[0]
 
 
 def mixed(rows, columns):

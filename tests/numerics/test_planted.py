@@ -187,11 +187,11 @@ def test_an_entry_that_its_block_drowns_is_seen_by_rows_and_blocks_say_that_they
         Verdict.PASS
     ]
     assert all(named(compared) == planted.places for compared in found[:2])
-    said = (
+    beginning = (
         "Could miss an entry wrong by less than about 1e-08 of the norm of its block (one entry "
         "among very many)"
     )
-    assert could_miss(found[2].choice).startswith(said)
+    assert could_miss(found[2].choice).startswith(beginning)
 
 
 # ---- structure that was not seen

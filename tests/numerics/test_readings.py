@@ -60,7 +60,7 @@ def test_steps_that_are_wide_against_the_input_make_no_right_gradient_wrong(dtyp
         (pair,) = compare(Differentiable(op, x), mode=Mode.ENTRIES).pairs
         found[slope] = dict(zip(Outcome, pair.counts, strict=True))
     assert found[1.0][Outcome.MISMATCH] == 0
-    # The zeros beside the diagonal, and where the trend's quotient happens to be 1
+    # The zeros off the diagonal, and where the trend's quotient happens to be 1
     assert found[1.0][Outcome.PASS] <= 200 * 199 + 2
     assert found[3.0][Outcome.MISMATCH] > 180
 
@@ -97,5 +97,5 @@ def test_a_right_gradient_is_not_wrong_where_the_forward_loses_all_its_digits(dt
 @pytest.mark.parametrize("factor", [2, -1])
 def test_a_wrong_gradient_is_found_where_the_forward_loses_half_of_its_digits(factor):
     seen = outcomes_of_gelu(factor, torch.float32, -3.0, -1.0)
-    # The zeros beside the diagonal
+    # The zeros off the diagonal
     assert seen[Outcome.MISMATCH] > 110 and seen[Outcome.PASS] == 120 * 119

@@ -32,7 +32,7 @@ def sampled(f, x, scale=None, sigma=0.0):
     )
 
 
-def told(s):
+def estimated(s):
     with np.errstate(all="ignore"):
         return smooth_estimate(s.up, s.down, s.step_up + s.step_down, s.f0, s.sigma, s.unit)
 
@@ -57,7 +57,7 @@ def test_the_truth_lies_within_the_bar_and_most_is_told(name, scale):
     forward, derivative = SMOOTH[name]
     x = points()
     s = sampled(lambda z: scale * forward(z), x)
-    found = told(s)
+    found = estimated(s)
     assert found.unclear.mean() < 0.02
     assert (np.abs(found.value - scale * derivative(x)) <= found.bar)[~found.unclear].all()
 
@@ -78,4 +78,4 @@ LEFT = {
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_not_plain_is_left(name):
     forward, x = LEFT[name]
-    assert (~told(sampled(forward, x)).unclear).mean() < (0.05 if "wave" in name else 1e-9)
+    assert (~estimated(sampled(forward, x)).unclear).mean() < (0.05 if "wave" in name else 1e-9)

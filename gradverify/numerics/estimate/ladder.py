@@ -1,9 +1,9 @@
 """Derivatives with an error bar from central differences at a sequence of steps, for many elements
-at once (method.md section 2): kinks, Richardson extrapolation, second readings, and which steps
-are taken.
+at once (method.md section 2): kinks, Richardson extrapolation, second readings, and the choice of
+steps.
 
-A quick look (`full` false) sees a few rungs and declares nothing: it says where finer rungs are
-needed.
+A quick look (`full` false) uses a few rungs and declares no kink or jump: it only reports where
+finer rungs are needed.
 """
 
 from __future__ import annotations
@@ -41,23 +41,26 @@ from gradverify.numerics.rungs import (
 )
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
-# Where f is not smooth at x, told by its second differences: kinks with their one-sided slopes,
-# jumps, infinite slopes, ends of the domain.
+# Where f is not smooth at x, by its second differences: kinks with their one-sided slopes, jumps,
+# infinite slopes, ends of the domain.
 # S = (f(x+h) − 2 f(x) + f(x−h)) / h goes like hᵖ: p = 1 where f is smooth, 0 at a kink, −1 at a
 # jump.
-# Of the scale: a kink is "at x" only if it shows below; above, curvature and 1/x look like kinks
+# Of the scale: a kink is "at x" only if it shows at smaller steps; at larger ones, curvature and
+# 1/x look like kinks
 AT_X = 1e-2
-SINKS = 20  # times the step at which a kink sinks into the noise: seen only above, it lies beside x
-# Times the change between rungs: no order of convergence is sure where the domain ends
+SINKS = 20  # times the step below which noise hides a kink: a kink seen only above lies off x
+# Multiple of the change between rungs in a bar where the domain ends: the order of convergence is
+# not known there
 BORDER = 3.0
-JUMP_RUNGS = 5  # rungs that a jump must show on
-# A rung: one-sided slopes that still grow so on the three finest visible rungs are infinite ...
+JUMP_RUNGS = 5  # rungs on which a jump must show
+# Growth per rung of one-sided slopes on the three finest visible rungs from which on they are
+# infinite ...
 GROWTH = 1.2
-JUMP_GROWTH = 0.9 * RATIO  # ... unless they grow as those of a jump do
+JUMP_GROWTH = 0.9 * RATIO  # ... unless they grow as at a jump
 
 
 class Smoothness(IntEnum):
-    """What the samples show of f along one line."""
+    """The local behaviour of f along one line, as the samples show it."""
 
     SMOOTH = 0
     KINK = 1
@@ -71,7 +74,7 @@ SMOOTH, KINK, JUMP, INCONSISTENT, NON_FINITE = (np.int8(each) for each in Smooth
 
 
 def bends(s: Samples, noise: Array) -> tuple[Mask, Mask, Array]:
-    """What the second differences tell [m]: whether a kink or jump is suspected, whether one is
+    """Return [m], from the second differences, whether a kink or jump is suspected, whether one is
     seen at x, and the exponent p, from the finest significant rung and one or two coarser ones."""
     n, m = s.up.shape
     least = SECOND * noise
@@ -92,8 +95,8 @@ def bends(s: Samples, noise: Array) -> tuple[Mask, Mask, Array]:
 
 
 def jumps(s: Samples, noise: Array) -> Mask:
-    """f(x+h) − f(x−h) is one and the same non-zero number at every fine rung; noise would scatter
-    [m]."""
+    """Return where f(x+h) − f(x−h) is the same non-zero number at every fine rung [m]; noise would
+    scatter it."""
     gap = (s.up - s.down)[-JUMP_RUNGS:] / s.largest
     steady = gap.max(0) - gap.min(0) < 0.1 * np.abs(gap.sum(0) / len(gap))
     return np.asarray(
@@ -102,7 +105,8 @@ def jumps(s: Samples, noise: Array) -> Mask:
 
 
 def sides(s: Samples, noise: Array, kinked: Mask) -> tuple[Best, Best]:
-    """Slopes from the left and from the right of the kinked elements [m]; none elsewhere."""
+    """Return the slopes from the left and from the right of the kinked elements [m]; none
+    elsewhere."""
     where, none = np.flatnonzero(kinked), Best.none(len(kinked))
     if not where.size:
         return none, none
@@ -113,8 +117,8 @@ def sides(s: Samples, noise: Array, kinked: Mask) -> tuple[Best, Best]:
 
 
 def infinite(s: Samples, noise: Array, where: Mask) -> Mask:
-    """Of the elements `where` [m], those whose slope on a side still grows on its three finest
-    visible rungs: no kink, no finite slope."""
+    """Return which of the elements `where` [m] have a slope that still grows on the three finest
+    visible rungs of a side: neither a kink nor a finite slope."""
     result, columns = np.zeros(len(where), bool), np.flatnonzero(where)
     t, least = s.take(columns), VISIBLE * noise[:, columns] * s.largest[columns]
     for f, width in ((t.up, t.step_up), (t.down, t.step_down)):
@@ -132,8 +136,8 @@ def _grows(change: Array, step: Array, least: Array) -> Mask:
 
 
 def borders(s: Samples) -> list[tuple[Index, Best]]:
-    """Elements [k] with values on one side of x only, and their derivative from there, without
-    extrapolation; in units of f."""
+    """Return elements [k] with values on one side of x only, and their derivatives from that side
+    without extrapolation; in units of f."""
     found = []
     for f, h, sign in ((s.up, s.step_up, 1.0), (s.down, s.step_down, -1.0)):
         c = np.flatnonzero(~s.two_sided & np.isfinite(s.f0) & (np.isfinite(f).sum(0) >= 4))
@@ -145,22 +149,20 @@ def borders(s: Samples) -> list[tuple[Index, Best]]:
     return found
 
 
-# ---- Richardson extrapolation of central differences in Romberg's table, with the noise carried
-# along, and the choice of its best entry
-# Richardson extrapolation of central differences in Romberg's table, with the noise carried along,
-# and the choice of its best entry.
-# C. Ridders, Adv. Eng. Softw. 4 (1982), with three departures: the rungs' ratio is no integer,
+# ---- Richardson extrapolation of central differences in Romberg's table, with the noise
+# propagated, and the choice of its best entry.
+# C. Ridders, Adv. Eng. Softw. 4 (1982), with three departures: the ratio of rungs is no integer,
 # noise is propagated through the table, and a value counts only where every finer rung agrees with
 # it.
 ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
-# Finest rungs with a value, of a long ladder, that no value is taken from: they must agree with it
+# Finest rungs with a value, of a long ladder, that supply no value but must agree with it
 CONFIRM = 4
 LONG = 8
 
 
 @dataclass(frozen=True)
 class Best(Record):
-    """The chosen entry of each element [m]; rung −1 where none was consistent."""
+    """The chosen entry of each element [m]; rung −1 where no entry was consistent."""
 
     value: Array
     bar: Array
@@ -169,18 +171,18 @@ class Best(Record):
 
     @classmethod
     def none(cls, m: int) -> Best:
-        """No choice for any of m elements."""
+        """Return a record without a choice for m elements."""
         return cls(np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1))
 
     def better(self, elements: Index, new: Best) -> Best:
-        """With the entries of `new` at these elements, where it found any."""
+        """Return the record with the entries of `new` at these elements, where `new` has any."""
         better = new.rung >= 0
         return self.replaced(elements[better], new.take(better))
 
 
 def table(D: Array, h: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """The Romberg table T(k, j) of quotients D at steps h with noise standard deviations, all
-    [n, m]; its bars, and the part of these that is noise: each [orders, n, m].
+    """Return the Romberg table T(k, j) of quotients D at steps h with noise standard deviations,
+    all [n, m]; its bars; and the part of the bars that is noise: each [orders, n, m].
 
     Var(k, 0) = σ²/(2h²); Var(k, j) = (R⁴ʲ Var(k, j−1) + Var(k−1, j−1)) / (R²ʲ − 1)².
     """
@@ -196,7 +198,7 @@ def table(D: Array, h: Array, noise: Array) -> tuple[Array, Array, Array]:
         coarse = value[j - 1, j - 1 : -1]
         value[j, j:] = (w * fine - coarse) / (w - 1)
         variance[j, j:] = (w * w * variance[j - 1, j:] + variance[j - 1, j - 1 : -1]) / (w - 1) ** 2
-        # From both parents: the fine one alone takes convergence at order 2j for granted
+        # Distance to both parents: the fine one alone presupposes convergence at order 2j
         trend[j, j:] = np.maximum(np.abs(value[j, j:] - fine), np.abs(value[j, j:] - coarse))
     noise_bar = np.sqrt(variance, out=variance)
     noise_bar *= Z
@@ -205,8 +207,8 @@ def table(D: Array, h: Array, noise: Array) -> tuple[Array, Array, Array]:
 
 
 def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
-    """The entry with the least bar that every finer rung agrees with: kills the plateaus of kinks,
-    jumps and aliases."""
+    """Return the entry with the smallest bar that every finer rung agrees with, which rejects the
+    plateaus of kinks, jumps and aliases."""
     n, m = D.shape
     if not m:
         return Best.none(m)
@@ -228,15 +230,15 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
 
 
 def _confirmed(D: Array) -> Mask:
-    """Rungs that a value may be taken from: enough finer ones have a value, or the ladder is
-    short."""
-    from_here = np.cumsum(np.isfinite(D)[::-1], 0)[::-1]  # rungs with a value, k and finer
+    """Return the rungs from which a value may be taken: those with enough finer rungs with a value,
+    or all of a short ladder."""
+    from_here = np.cumsum(np.isfinite(D)[::-1], 0)[::-1]  # number of rungs with a value from k on
     return np.asarray((from_here > CONFIRM) | (from_here[0] <= LONG))
 
 
 def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> Best:
-    """Forward differences without extrapolation: change of f, signed step and noise [n, m]; the bar
-    is safety·|ΔD| + noise.
+    """Return forward differences without extrapolation, from the change of f, the signed step and
+    the noise [n, m]; the bar is safety·|ΔD| + noise.
 
     Orders are fractional where f ends or bends (x^1.5), so none is assumed. Every finer rung must
     agree, as in `pick`.
@@ -254,41 +256,43 @@ def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> 
     return Best(d[rung, elements], bars[rung, elements], noise_bars[rung, elements], rung)
 
 
-# ---- Ambiguous derivatives: f in steps or ripples has one slope at the finest steps and another
-# above them. A mismatch must miss both
+# ---- Ambiguous derivatives: an f in steps or ripples has one slope at the finest steps and another
+# above them. A mismatch must contradict both
 STEPS_BELOW = 4  # finest rungs that do not move a staircase
-# Of the scale: a staircase moves within it; beyond, it may be a flat function as well
+# Of the scale: a staircase moves within this step; an f that moves only beyond may be a flat
+# function
 STAIR_STEP = 4e-3 * RATIO
-# Roundings of f within which all finer rungs keep the slope of a tread that is not level, as
+# Roundings of f within which all finer rungs keep the slope of a tread that is not level, as of
 # x·round(x)
 TREAD = 4.0
-# Roundings of f that a step off such a tread rises at least: curvature appears little by little
+# Roundings of f by which a step off such a tread rises at least: curvature appears gradually
 SLANT_RISE = 1e3
-# Of the distance to the tread's slope: by so little the quotients above the steps differ, or there
-# is no trend
+# Of the distance to the tread's slope: largest difference of the quotients above the steps, if
+# there is a trend
 SETTLED = 0.5
-# Roundings of x: a step as small may be that of an intermediate result as large as x, as in x·(1 +
-# tanh x)
+# Roundings of x: a step this small may be that of an intermediate result as large as x, as in x·(1
+# + tanh x)
 OF_X = 8
-QUIET = 30  # differences this far below the measured noise: the noise was overestimated for them
-HUMP = 1e-3  # of |f|: larger structure is the function, not an artefact
-# Times the noise of a central quotient: that of (f(x + h) - f(x)) / h, of the same h
+# Factor below the measured noise from which on differences show that it was overestimated
+QUIET = 30
+HUMP = 1e-3  # of |f|: larger structure belongs to the function and is not an artefact
+# Multiple of the noise of a central quotient: the noise of (f(x + h) - f(x)) / h, of the same h
 ONE_SIDE = 2.0
-ABSENT = 1e-2  # of the noise: values that are smaller than this do not have it
-TIE = 1e-7  # of the scale: a kink or jump that is nearer to x is a tie
-TAIL = 5  # finest rungs asked for their own noise
+ABSENT = 1e-2  # of the noise: smaller values do not have that noise
+TIE = 1e-7  # of the scale: a kink or jump nearer to x than this is a tie
+TAIL = 5  # finest rungs from which a second noise estimate is made
 
 
 def readings(s: Samples) -> tuple[Array, Array, Array, Array, Mask]:
-    """Quotients and noise [n, m] for the main reading of a full ladder, with a staircase's rise as
-    its noise; value and bar [m] of the second (NaN, inf: none), and whether that is the finer
-    [m]."""
+    """Return quotients and noise [n, m] for the main reading of a full ladder, with a staircase's
+    rise as its noise; value and bar [m] of the second reading (NaN, inf: none); and whether that is
+    the finer [m]."""
     level, wide, rise = _stairs(s)
     slanted, slant_rise = _slanted(s)
     stair = level | slanted
     noise = np.where(stair, np.maximum(s.noise, np.where(level, rise, slant_rise)), s.noise)
     quiet = _quiet(s, noise)
-    # No reading of the two may come from beyond the element's own scale
+    # Neither reading may come from beyond the element's own scale
     near = np.where(s.far, np.nan, s.quotient)
     quotient = np.where(stair, near, s.quotient)
     height = _hump(s, quotient, noise)
@@ -303,11 +307,11 @@ def readings(s: Samples) -> tuple[Array, Array, Array, Array, Mask]:
 
 
 def _stairs(s: Samples) -> tuple[Mask, Mask, Array]:
-    """f still at the finest rungs, then moved by far more than rounding, and a little above on both
-    sides (a kink's flat side would not be).
+    """Detect an f that is still at the finest rungs, then moves by far more than rounding, and
+    above that a little on both sides (the flat side of a kink would not).
 
-    Elements [m] that do; those whose steps are so wide that they may be flat as well (there the
-    trend is the second reading); by how much they move.
+    Return the elements [m] of such an f; those whose steps are so wide that f may be flat as well
+    (for which the trend is the second reading); and by how much they move.
     """
     n, m = s.up.shape
     elements = np.arange(m)
@@ -326,11 +330,11 @@ def _stairs(s: Samples) -> tuple[Mask, Mask, Array]:
 
 
 def _slanted(s: Samples) -> tuple[Mask, Array]:
-    """One slope on four fine rungs or more, left by a step on the next, and above the steps another
-    one: a narrow type inside, or f in float32.
+    """Detect one slope on four fine rungs or more, ended by a step on the next rung, and another
+    slope above the steps: a narrow type inside, or f in float32.
 
-    (x·(1 + tanh x) for x < 0: the sum moves in steps of its rounding, the product with x is a slope
-    between them.)
+    (x·(1 + tanh x) for x < 0: the sum moves in steps of its rounding, and the product with x has a
+    slope between them.)
     """
     n, elements = len(s.up), np.arange(len(s.f0))
     q, slack = s.quotient, TREAD * s.rounding / s.h
@@ -352,8 +356,8 @@ def _slanted(s: Samples) -> tuple[Mask, Array]:
 
 
 def _settled(s: Samples, both: Mask, slope: Array) -> Mask:
-    """Do the three quotients above the finest rung that takes steps on both sides differ less from
-    each other than from the tread's slope?"""
+    """Return whether the three quotients above the finest rung that takes steps on both sides
+    differ less from each other than from the tread's slope."""
     n, elements = len(s.up), np.arange(len(s.f0))
     k = n - 1 - np.argmax(both[::-1], 0)
     above = [s.quotient[np.maximum(k - i, 0), elements] for i in (1, 2, 3)]
@@ -363,57 +367,58 @@ def _settled(s: Samples, both: Mask, slope: Array) -> Mask:
 
 
 def _both_sides(s: Samples, k: Index) -> Mask:
-    """Does f move on both sides two rungs above k [m], or, near the edge of a step, on the next
-    rung above k where it takes another step?"""
+    """Return whether f moves on both sides two rungs above k [m], or, near the edge of a step, on
+    the next rung above k where it takes another step."""
     n, m = s.up.shape
     elements = np.arange(m)
     both = (s.up != s.f0) & (s.down != s.f0)
     above = np.arange(n)[:, None] <= k
     held = (s.up == s.up[k, elements]) & (s.down == s.down[k, elements]) & (s.h < NEAR * s.scale)
-    # The finest rung above k where f is not what it is at k
+    # The finest rung above k where f differs from its value at k
     onward = n - 1 - np.argmax((above & ~held)[::-1], 0)
     other = (above & ~held).any(0) & (s.h[onward, elements] < NEAR * s.scale)
     return np.asarray(both[np.maximum(k - 2, 0), elements] | (other & both[onward, elements]))
 
 
 def _quiet(s: Samples, noise: Array) -> Mask:
-    """Finest differences far below the noise that was measured, which is far above rounding [m]."""
+    """Return where the finest differences are far below the measured noise, and that noise is far
+    above rounding [m]."""
     finest = np.abs(s.up - s.down)[-TAIL:] / s.largest
     typical = nanmedian(noise[-TAIL:])
     return (finest < typical / QUIET).all(0) & (typical > VISIBLE * nanmedian(s.rounding[-TAIL:]))
 
 
 def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
-    """Amplitude [m] of structure on which the differences grow, beyond the noise, as h shrinks, on
-    three rungs or more; else 0.
+    """Return the amplitude [m] of structure on which the differences grow beyond the noise as h
+    shrinks, on three rungs or more; else 0.
 
-    Steps and ripples are on both sides of x. A kink or jump that lies beside x, as the limit of a
-    clamp, leaves one side as smooth as it is at x.
+    Steps and ripples are on both sides of x. A kink or jump off x, as the limit of a clamp, leaves
+    one side as smooth as it is at x.
     """
     grow, d = _growing(s, quotient, noise)
     height = np.max(np.where(grow, d[1:] * s.h[2:], 0.0), 0)
     found = (grow.sum(0) >= 3) & (height < HUMP)
-    beside = np.min(np.where(grow, s.h[2:], np.inf), 0) > TIE * s.scale
+    off_centre = np.min(np.where(grow, s.h[2:], np.inf), 0) > TIE * s.scale
     for f, sign, width in ((s.up, 1.0, s.step_up), (s.down, -1.0, s.step_down)):
         grow, _ = _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)
-        found &= ~beside | grow.any(0)
+        found &= ~off_centre | grow.any(0)
     return np.where(found, height, 0.0)
 
 
 def _growing(s: Samples, quotient: Array, noise: Array) -> tuple[Mask, Array]:
-    """Where quotients [n, m] differ by more than at the rung before, beyond the noise [n - 2, m];
-    and by how much they differ [n - 1, m]."""
+    """Return where quotients [n, m] differ by more than at the rung before, beyond the noise [n -
+    2, m]; and by how much they differ [n - 1, m]."""
     h, d = s.h, np.abs(quotient[1:] - quotient[:-1])
     beyond = d[1:] > Z * (noise[1:-1] / h[1:-1] + noise[2:] / h[2:])
     return (h[:-2] < NEAR * s.scale) & (d[1:] > d[:-1]) & beyond, d
 
 
 def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tuple[Best, Array]:
-    """A second noise estimate from the finest rungs, where quotient − value ~ noise / h: picked
-    again where it is higher, or nothing was found.
+    """Estimate the noise again from the finest rungs, where quotient − value ~ noise / h, and pick
+    again where it is higher or no entry was found.
 
-    A pole close to x looks like noise from further away: nothing counts that was found where f is
-    far smaller than such noise.
+    A pole close to x looks like noise from further away: entries found where f is far smaller than
+    such noise are discarded.
     """
     n, none = len(quotient), best.rung < 0
     used = (np.arange(n)[:, None] >= np.maximum(best.rung + 1, n - TAIL - 1)) & ~s.unusable & ~none
@@ -436,22 +441,22 @@ def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tu
 
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
-# Of a quotient: differences that grow by less than a tenth of float64's tolerance are noise that
-# was underestimated
+# Of a quotient: differences that grow by less than a tenth of float64's tolerance are
+# underestimated noise
 NEGLIGIBLE = 1e-7
 
 
 @dataclass(frozen=True)
 class Derivative(Record):
-    """Derivatives of m elements, each value ± bar; bar is inf where nothing can be said. All arrays
-    [m].
+    """Derivatives of m elements, each value ± bar; bar is inf where the derivative is unknown. All
+    arrays [m].
 
     outcome: `Smoothness` codes. noise_bar: the part of the bar that is noise. left, right: slopes
-    at a kink. second: another consistent reading (NaN: none), `second_is_finer` where it comes from
-    finer steps. far: the value rests on steps beyond the element's own scale, where f may be
-    another function; the second reading is then the best from nearer ones. unclear: a quick look
-    cannot tell.
-    unchanged: f moved nowhere, or rests on a plateau. at_border: f exists on one side only.
+    at a kink. second: another consistent reading (NaN: none); second_is_finer: whether it comes
+    from finer steps. far: the value rests on steps beyond the element's own scale, where f may be
+    another function; the second reading is then the best from smaller ones. unclear: a quick look
+    does not suffice. unchanged: f moved nowhere, or rests on a plateau. at_border: f exists on one
+    side only.
     """
 
     value: Array
@@ -476,27 +481,27 @@ class Derivative(Record):
 
     @cached_property
     def rough(self) -> bool:
-        """Some element is not smooth."""
+        """Whether some element is not smooth."""
         return bool(_distinct(self.outcome).any())  # SMOOTH is 0
 
     @cached_property
     def resting(self) -> bool:
-        """Some element is unchanged."""
+        """Whether some element is unchanged."""
         return bool(_distinct(self.unchanged).any())
 
     @cached_property
     def ambiguous(self) -> bool:
-        """Some element has a second reading."""
+        """Whether some element has a second reading."""
         return bool(np.isfinite(_distinct(self.second)).any())
 
 
 def _distinct(column: AnyArray) -> AnyArray:
-    """A column, or the one number that it is for all elements."""
+    """Return a column, or its first number where it repeats one number for all elements."""
     return column[:1] if column.strides == (0,) else column
 
 
 def simple(value: Array, bar: Array, noise_bar: Array, unclear: Mask) -> Derivative:
-    """Derivatives [m] that are smooth, without a second reading; void where they are `unclear`."""
+    """Return smooth derivatives [m] without a second reading; void where they are `unclear`."""
     nan, inf, no, smooth = (
         repeated(each, len(value)) for each in (np.nan, np.inf, np.False_, SMOOTH)
     )
@@ -506,37 +511,40 @@ def simple(value: Array, bar: Array, noise_bar: Array, unclear: Mask) -> Derivat
 
 
 def at_rest(bar: Array) -> Derivative:
-    """Derivatives [m] that are 0 ± bar."""
+    """Return derivatives [m] that are 0 ± bar."""
     return simple(repeated(0.0, len(bar)), bar, bar, repeated(np.False_, len(bar)))
 
 
 # ---- The fast path: derivatives of elements that three steps show to be smooth, in a tenth of the
-# operations of the whole solver, and with its numbers.
-# What shows any sign of a kink, a jump, a border, stillness or bad convergence is left to `solve`;
-# every test here errs on that side. A linear function has no truncation error: one wide pair of
-# points tells its slope (`secant`).
+# operations of the whole solver, with the same numbers.
+# Elements with any sign of a kink, a jump, a border, stillness or bad convergence are left to
+# `solve`; every test here errs on that side. A linear function has no truncation error: one wide
+# pair of points gives its slope (`secant`).
 ARITHMETIC = 4 * U64  # of the value: the extrapolation's own rounding
-TAME = 1e100  # |f| and steps between its inverse and it: their squares neither overflow nor vanish
-JUMPS = 0.2  # of the coarsest change: one that shrinks less is a jump, which is one constant to 0.1
-# The least ratio of S = (f⁺ − 2f + f⁻)/h over two rungs of a smooth function, 13; of what looks
-# like a kink it is below 2.8
+# |f| and steps lie between its inverse and it, so that squares neither overflow nor vanish
+TAME = 1e100
+# Of the coarsest change: a change that shrinks less is a jump, which is constant up to 0.1
+JUMPS = 0.2
+# Least ratio of S = (f⁺ − 2f + f⁻)/h over two rungs of a smooth function: the ratio is 13 where f
+# is smooth, and below 2.8 where it looks like a kink
 BENDS = 3.0
 W1, W2 = RATIO**2, RATIO**4
 ONCE = (W1**3 + 1) / (W1 - 1) ** 2  # the variance of T(1, 1) over that of T(0, 0)
-# Of T(1, 0), T(2, 0), T(2, 2), per f's noise over the last width
+# Noise of T(1, 0), T(2, 0), T(2, 2), in units of f's noise over the last width
 NOISES = np.sqrt([2 / W1, 2, 2 * (W2**2 * W1 + 1) * ONCE / (W2 - 1) ** 2 / W1**2])
-NARROWED = RATIO**-2  # the last rung against the first
+NARROWED = RATIO**-2  # width of the last rung over that of the first
 
 
 def smooth_estimate(
     up: Array, down: Array, width: Array, f0: Array, sigma: Array, unit: Array
 ) -> Derivative:
-    """Derivatives of smooth elements, the others `unclear`, from f above and below x at three
-    rungs, [3, m] each, and their widths step_up + step_down; f(x), its noise and unit roundoff [m].
+    """Return derivatives of smooth elements, the others `unclear`.
 
-    Widths are negative where up is below, and [3, 1] where they are the same for all elements.
+    `up`, `down`: f above and below x at three rungs [3, m]; `width`: step_up + step_down, negative
+    where up is below, and [3, 1] where it is the same for all elements; f0, sigma, unit: f(x), its
+    noise and unit roundoff [m].
     """
-    # Of the widest rung: those of the finer ones hardly differ
+    # From the widest rung: the values of the finer ones hardly differ
     largest = np.maximum(np.abs(up[0]), np.abs(down[0]))
     largest = np.maximum(largest, np.abs(f0), out=largest)
     noise = np.maximum(sigma, unit * largest)
@@ -544,7 +552,7 @@ def smooth_estimate(
     values, distances = _extrapolated(change / width)
     noise_bars = np.multiply.outer(Z * NOISES, noise / np.abs(width[2]))
     bars = distances + noise_bars
-    # T(1, 0) agrees with the finer rung, as every entry must
+    # T(1, 0) must agree with the finer rung, as every entry
     middle = distances[1] <= bars[0] + bars[1]
     middle &= bars[0] <= bars[1]
     bar = bars[1].copy()
@@ -565,8 +573,8 @@ def smooth_estimate(
 
 
 def extrapolate_once(coarse: Rung, fine: Rung, sigma: Array, unit: Array) -> tuple[Array, Array]:
-    """T(1, 1) of two rungs, and the part of its bar that is noise [m]; f's noise and unit roundoff
-    [m]. Nothing tells how well it converges."""
+    """Return T(1, 1) of two rungs, and the part of its bar that is noise [m]; f's noise and unit
+    roundoff [m]. There is no estimate of its convergence."""
     widths = [rung.step_up + rung.step_down for rung in (coarse, fine)]
     value = W1 / (W1 - 1) / widths[1] * (fine.up - fine.down)
     value -= 1 / (W1 - 1) / widths[0] * (coarse.up - coarse.down)
@@ -575,8 +583,8 @@ def extrapolate_once(coarse: Rung, fine: Rung, sigma: Array, unit: Array) -> tup
 
 
 def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
-    """T(1, 0), T(2, 0) and T(2, 2) of three quotients, the only entries that can have the least
-    bar, and their distances to parents [3, …]."""
+    """Return T(1, 0), T(2, 0) and T(2, 2) of three quotients, the only entries that can have the
+    smallest bar, and their distances to their parents [3, …]."""
     apart = quotient[1:] - quotient[:-1]
     distances = np.empty_like(quotient)
     np.abs(apart, out=distances[:2])
@@ -587,7 +595,7 @@ def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
 
 
 def _rough(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Mask:
-    """Elements that do not move at the coarsest rung, or that show a jump or a bend."""
+    """Return elements that do not move at the coarsest rung, or that show a jump or a bend."""
     coarse = np.abs(change[0])
     rough = np.abs(change[0] - change[2]) < JUMPS * coarse
     if rough.any():
@@ -612,12 +620,12 @@ def secant(
     unit: Array,
     rounding_of_x: Array | float | None,
 ) -> Derivative:
-    """From f [m] at the two ends of a step of this width, where both have values; f(x), its noise
-    and its unit roundoff [m].
+    """Return derivatives from f [m] at the two ends of a step of this width, where both have
+    values; f(x), its noise and its unit roundoff [m].
 
-    Each end is off by its noise, at least by the rounding of the largest of f's values (f is
-    computed from numbers as large as f(x) even where it passes 0 at an end), and by |f'|·u·|x|
-    where a low-precision forward rounds x: `rounding_of_x` is |x| along the step then, and None
+    The error of each end is its noise, at least the rounding of the largest of f's values (f is
+    computed from numbers as large as f(x) even where it passes 0 at an end), and |f'|·u·|x| where a
+    low-precision forward rounds x. `rounding_of_x`: |x| along the step in that case, None
     elsewhere.
     """
     value = (up - down) / width
@@ -634,8 +642,8 @@ def secant(
 
 
 def solve(s: Samples, full: bool) -> Derivative:
-    """The derivative of every element. `full`: the rungs reach down to the finest, so that kinks,
-    jumps and second readings can be told."""
+    """Return the derivative of every element. `full`: the rungs reach down to the finest, so that
+    kinks, jumps and second readings can be identified."""
     m = len(s.f0)
     if m > PIECE:
         return joined(
@@ -649,8 +657,8 @@ def solve(s: Samples, full: bool) -> Derivative:
 
 
 def _solve(s: Samples, full: bool) -> Derivative:
-    """Kinks, jumps, second readings and ends of the domain are found from the whole ladder
-    alone."""
+    """Solve elements together. Kinks, jumps, second readings and ends of the domain are found from
+    a whole ladder only."""
     m, big = len(s.f0), s.largest
     far = finer = steep = np.zeros(m, bool)
     second, second_bar = np.full(m, np.nan), np.full(m, np.inf)
@@ -660,7 +668,7 @@ def _solve(s: Samples, full: bool) -> Derivative:
         best, noise = with_tail_noise(s, quotient, first_noise, first)
         steep = infinite(s, noise, bends(s, noise)[1]) | infinite(s, first_noise, first.rung < 0)
         jumping = jumps(s, first_noise)
-        # A choice beyond the element's own scale, and the best one from nearer rungs
+        # Entries chosen beyond the element's own scale, and the best ones from smaller steps
         beyond = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
         where = np.flatnonzero(beyond)
         nearer = np.where(s.far, np.nan, s.quotient)[:, where]
@@ -679,7 +687,7 @@ def _solve(s: Samples, full: bool) -> Derivative:
     outcome[bent] = np.where(exponent < -0.5, JUMP, KINK)[bent]
     suspected |= outcome != SMOOTH
     left, right = sides(s, noise, outcome == KINK)
-    # Structure that no rung resolves
+    # Slopes apart because of structure that no rung resolves
     apart = np.abs(left.value - right.value) > left.bar + right.bar
     outcome[(outcome == KINK) & ~apart] = INCONSISTENT
     outcome[(outcome == SMOOTH) & (best.rung < 0)] = INCONSISTENT
@@ -698,8 +706,8 @@ def _solve(s: Samples, full: bool) -> Derivative:
             noise_bar[elements] = one_sided.noise
             outcome[elements], at_border[elements] = SMOOTH, True
     else:
-        # Quick rungs whose differences do not shrink beyond the noise, or that are not all there;
-        # what grows by a negligible amount counts as an error of the value
+        # Quick rungs whose differences do not shrink beyond the noise, or that are incomplete; a
+        # negligible growth counts as an error of the value
         change = np.abs(s.quotient[1:] - s.quotient[:-1])
         growing = (change[1:] > 0.5 * change[:-1]) & (change[1:] > Z * s.noise[2:] / s.h[2:])
         small = growing & (change[1:] <= NEGLIGIBLE * np.abs(s.quotient[2:]))
@@ -707,9 +715,9 @@ def _solve(s: Samples, full: bool) -> Derivative:
         unclear = (unsteady | suspected) & ~unchanged
         bar = bar + np.where(small, change[1:], 0.0).max(0, initial=0.0) * big
     if unchanged.any():
-        # u|f| / h, for h ≤ 0.3 of the scale (a wider h would claim a linearity nobody checked), as
-        # noise: coarser rungs narrow it. What underflows rests too: for steps below the roundoff
-        # of 1, |f| counts as no less than the smallest number
+        # u|f| / h, for h ≤ 0.3 of the scale (a wider h would claim an unverified linearity), as
+        # noise that coarser rungs reduce. Underflow also leaves f unchanged: for steps below the
+        # roundoff of 1, |f| counts as no smaller than the smallest number
         width = s.rests_within
         underflow = np.where(
             width > 2 * s.unit, 0.0, np.where(s.unit > U64, smallest(U32), smallest(U64))
@@ -721,7 +729,7 @@ def _solve(s: Samples, full: bool) -> Derivative:
         bar[unchanged] = rounding
         noise_bar[unchanged] = rounding
         outcome[unchanged] = SMOOTH
-    # A plateau beside x passes a zero, but proves nothing against another gradient, as it may be a
+    # A plateau next to x passes a zero, but proves nothing against another gradient, as it may be a
     # wide tread
     resting = unchanged | s.on_plateau if full else unchanged
     return Derivative(
@@ -745,16 +753,16 @@ def _solve(s: Samples, full: bool) -> Derivative:
 
 # Adaptive step selection: every derivative gets coarser steps where noise limits it and finer ones
 # elsewhere, until its error suffices.
-# Noise-limited elements get coarser rungs, also above the scale; the others finer ones; what three
-# such steps leave climbs every rung. (All rungs at once: 41 calls a column instead of 7, and more
-# undecided.)
-# Then every rung; where noise limits, coarser rungs go on: half as many undecided
+# Noise-limited elements get coarser rungs, also above the scale; the others finer ones; elements
+# that three such steps leave open climb every rung. (All rungs at once: 41 calls per column instead
+# of 7, and more undecided elements.)
+# After that every rung; where noise limits, coarser rungs continue: half as many undecided
 CLIMB_STEPS, NOISY_STEPS = 3, 7
-# Of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar
-# however well it converges
+# Share of noise in the bar from which on it limits: a finer rung has 3.6 times as much noise, at
+# least the whole bar however well it converges
 NOISE_SHARE = 0.25
 FINEST = RUNGS - 1
-EVERY_RUNG = 2 * RUNGS  # forward calls that every rung of one line takes
+EVERY_RUNG = 2 * RUNGS  # forward calls for every rung of one line
 
 Judge = Callable[[Index, Derivative], Codes]
 """Verdicts of elements (indices, their derivatives): what is settled, and what is surely a
@@ -763,8 +771,8 @@ mismatch."""
 
 @dataclass(frozen=True)
 class Outputs:
-    """What is known of the outputs: f(x), noise [M]; `unit()` their unit roundoff [M], read anew as
-    values come in."""
+    """What is known of the outputs: f(x), noise [M]; `unit()` returns their unit roundoff [M],
+    updated as values come in."""
 
     f0: Array
     sigma: Array
@@ -773,8 +781,8 @@ class Outputs:
 
 
 class Ladders:
-    """The samples of a set of elements, pairs of a `line` and an output by index [E] in the order
-    of the lines, taken once each: at most RUNGS + 21 rungs of up, down, two steps."""
+    """The samples of a set of elements, given by a `line` and an output by index [E] in the order
+    of the lines, each taken once: at most RUNGS + 21 rungs of up, down and two steps."""
 
     def __init__(self, lines: Sequence[Line], outputs: Outputs, line: Index, out: Index) -> None:
         self.lines = lines
@@ -792,12 +800,12 @@ class Ladders:
             self._magnitude[members] = self._shown(lines[n].magnitude, members)
 
     def put(self, k: int, samples: Array) -> None:
-        """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
+        """Store samples [4, E] (up, down, step up, step down) of rung k that are known already."""
         self._samples[k] = samples
         self._sampled.update((n, k) for n in self._members)
 
     def under(self, noise: Array) -> Ladders:
-        """The same samples where f is known to have at least this noise [M]."""
+        """Return the same samples with at least this noise [M] of f."""
         other = copy(self)
         other.outputs = replace(self.outputs, sigma=np.maximum(self.outputs.sigma, noise))
         return other
@@ -808,9 +816,9 @@ class Ladders:
         return sorted(self._samples)
 
     def samples(self, i: Index, rungs: Iterable[int]) -> Samples:
-        """Elements i at these rungs, sampled where they were not yet."""
+        """Return elements i at these rungs, sampled where they were not yet."""
         lines, rungs = np.unique(self.line[i]).tolist(), list(rungs)
-        for n in lines:  # line after line: where its columns lie is looked up once
+        for n in lines:  # line by line: the positions of its columns are looked up once
             for k in rungs:
                 self._sample(n, k)
         up, down, step_up, step_down = np.stack([self._samples[k][:, i] for k in rungs], 1)
@@ -829,11 +837,11 @@ class Ladders:
         )
 
     def solve(self, i: Index, rungs: Iterable[int], full: bool) -> Derivative:
-        """Elements i from these rungs."""
+        """Solve elements i from these rungs."""
         return solve(self.samples(i, rungs), full)
 
     def every_rung(self) -> Derivative:
-        """The derivatives of all elements from the whole sequence of steps."""
+        """Return the derivatives of all elements from the whole sequence of steps."""
         return self.solve(np.arange(len(self.out)), range(RUNGS), True)
 
     def _sample(self, n: int, k: int) -> None:
@@ -852,16 +860,16 @@ class Ladders:
                 known[members] = self._shown(of_outputs, members)
 
     def _shown(self, of_outputs: float | Array, members: Index) -> float | Array:
-        """One number for all outputs of a line, or that of each of these elements."""
+        """Return the one number for all outputs of a line, or the numbers of these elements."""
         return of_outputs[self.out[members]] if isinstance(of_outputs, np.ndarray) else of_outputs
 
 
 class Climb:
-    """Climbs one set of elements. `unmoved` [E]: the quick rungs do not move them, a coarse step
-    does.
+    """The climb of one set of elements through the rungs. `unmoved` [E]: elements that the quick
+    rungs do not move, though a coarse step does.
 
-    After the `run`, `unconfirmed`: mismatches that only a part of the ladder has seen; `exhausted`:
-    elements that have seen all of it [E].
+    After `run`, `unconfirmed`: mismatches that were judged on a part of the ladder only;
+    `exhausted`: elements that have seen all of it [E].
     """
 
     def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, unmoved: Mask) -> None:
@@ -875,8 +883,8 @@ class Climb:
         self.unconfirmed, self.exhausted = np.zeros((2, len(self._line)), bool)
 
     def run(self) -> Derivative:
-        """The derivatives of all elements, each climbed until it is settled or has seen every rung
-        it may."""
+        """Return the derivatives of all elements, each climbed until it is settled or has seen all
+        available rungs."""
         left = self._left(np.arange(len(self._line)))
         for n in range(NOISY_STEPS):
             helped = left[~self.unconfirmed[left]]
@@ -889,7 +897,7 @@ class Climb:
         return self.derivative
 
     def every_rung(self, i: Index) -> None:
-        """Elements i from the whole ladder."""
+        """Solve elements i from the whole ladder."""
         lines = np.unique(self._line[i])
         self._low[lines] = np.minimum(self._low[lines], 0)
         self._high[lines] = FINEST
@@ -897,7 +905,8 @@ class Climb:
         self.exhausted[i] = True
 
     def _left(self, i: Index) -> Index:
-        """Those of elements i that are not settled; which of them are surely wrong is noted."""
+        """Return those of elements i that are not settled, and record which of them are surely
+        wrong."""
         d = self.derivative.take(i)
         codes = self._judge(i, d)
         self.unconfirmed[i] = (codes == MISMATCH) & d.smooth & ~d.unclear & ~d.at_border
@@ -906,8 +915,8 @@ class Climb:
         return i[open_]
 
     def _widen(self, helped: Index, first: bool) -> None:
-        """Elements from three rungs more: coarser where noise limits, finer elsewhere, all where f
-        is rough."""
+        """Solve elements from three more rungs: coarser where noise limits, finer elsewhere, all
+        where f is rough."""
         noisy = self._noisy(helped)
         unmoved = self._unmoved[helped] & first
         coarser, finer = (
@@ -921,7 +930,7 @@ class Climb:
         self._solve(helped)
 
     def _solve(self, i: Index) -> None:
-        """Elements i again, those with the same range of rungs together."""
+        """Solve elements i again, those with the same range of rungs together."""
         low, high = self._low[self._line[i]], self._high[self._line[i]]
         for a, b in sorted(set(zip(low.tolist(), high.tolist(), strict=True))):
             same = i[(low == a) & (high == b)]
@@ -938,8 +947,8 @@ class Climb:
 
 
 def settled(d: Derivative, verdicts: Codes) -> Mask:
-    """By the verdict, not by the size of the bar: that saves a quarter of the calls at the same
-    verdicts."""
+    """Return which elements are settled, by the verdict and not by the size of the bar: that saves
+    a quarter of the calls at the same verdicts."""
     right = ~d.unclear & (verdicts == PASS)
     return np.asarray(right & d.smooth if d.rough else right)
 
@@ -952,11 +961,11 @@ def derivative(
     atol: float | Array = 0.0,
     every_rung: bool = False,
 ) -> Derivative:
-    """Derivatives [M] of all outputs along one line, refined until each bar is within atol +
-    rtol·|value| or nothing more helps.
+    """Return derivatives [M] of all outputs along one line, refined until each bar is within atol +
+    rtol·|value| or further rungs do not help.
 
-    `atol` may be [M]; inf: not asked for. `every_rung` climbs the whole ladder, as nothing that is
-    to stand rests on quick rungs alone.
+    `atol` may be [M]; inf: the output is not needed. `every_rung` climbs the whole ladder, as no
+    final result rests on quick rungs alone.
     """
     ladders = along_line(line, outputs)
     everything = np.arange(len(outputs.f0))
@@ -979,6 +988,6 @@ def derivative(
 
 
 def along_line(line: Line, outputs: Outputs) -> Ladders:
-    """All outputs [M] along one line."""
+    """Return the ladders of all outputs [M] along one line."""
     everything = np.arange(len(outputs.f0))
     return Ladders([line], outputs, np.zeros_like(everything), everything)

@@ -1,9 +1,9 @@
-"""How noisy a function is: the algorithm ECnoise, on nine points.
+"""The noise of a function, by the algorithm ECnoise on nine points.
 
 J. Moré, S. Wild, Estimating Computational Noise, SIAM J. Sci. Comput. 33 (2011). Two departures:
-"values differ in the first digit" is taken relative to the size of f along the ladder (or it trips
-wherever f crosses zero), and differences that vanish exactly from the second order on mean "no
-noise" (a linear piece).
+"values differ in the first digit" is relative to the size of f along the ladder (otherwise it
+applies wherever f crosses zero), and differences that vanish exactly from the second order on mean
+"no noise" (a linear piece).
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ FLAT = 4.0  # three successive levels within this factor are the noise (Moré & 
 FIRST_DIGIT = 0.1  # points that differ by more than this fraction of f are too far apart
 # Of the scale, between points; a power of two repeats the same rounding error
 FINE = 1.1715 * 2.0**-30
-LEAST_ULPS, FEWEST_ULPS = 75, 4  # between points: at first, and after a finer second look
+LEAST_ULPS, FEWEST_ULPS = 75, 4  # smallest spacing: at first, and in a finer second look
 FARTHER, CLOSER = 100.0, 0.01
 ATTEMPTS = 4
-REPEATS = 5  # identical calls, where two of them differ
-WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
-# Of them: nine more calls for so few are not worth it, they take their tensor's typical noise
+REPEATS = 5  # identical calls, where the first two differ
+WIDEST = 1e-3  # of the scale: at wider spacings the function's own shape is not noise
+# Fraction of the outputs: for fewer, nine more calls are not worthwhile, and they take their
+# tensor's typical noise
 FEW_OUTPUTS = 0.01
-POOL_CAP = 1e-3  # the tensor's typical relative noise, passed on to its other outputs, at most
+# Largest value of the tensor's typical relative noise that is applied to its other outputs
+POOL_CAP = 1e-3
 
 
 class Ending(IntEnum):
-    """How ECnoise ended; WIDE_FLAT: the spacing is too large, yet a flat level shows."""
+    """How ECnoise ended; WIDE_FLAT: the spacing is too large, yet there is a flat level."""
 
     FOUND = 1
     CONSTANT = 2
@@ -57,8 +59,8 @@ FOUND, CONSTANT, TOO_WIDE, WIDE_FLAT = (np.int8(each) for each in Ending)
 
 
 def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
-    """Standard deviation of the noise [m] of f at equally spaced points [9, m], and how each
-    estimate ended [m].
+    """Return the standard deviation of the noise [m] of f at equally spaced points [9, m], and how
+    each estimate ended [m].
 
     `size` [m] is the magnitude of f along the ladder.
     """
@@ -73,10 +75,10 @@ def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     largest = np.maximum(np.abs(highest), np.abs(lowest))
     finite = np.isfinite(largest)
     differences = [points / nonzero(largest)]
-    for _ in range(POINTS - 1):  # of the orders 1, 2, …: [9 − order, m] each
+    for _ in range(POINTS - 1):  # orders 1, 2, …: [9 − order, m] each
         differences.append(differences[-1][1:] - differences[-1][:-1])
-    # At least half of the steps between points change nothing; an order that vanishes leaves
-    # nothing of those above
+    # f is constant where at least half of the steps between points change nothing; an order that
+    # vanishes makes all higher ones vanish
     constant = finite & (np.add.reduce(differences[1] == 0, 0, dtype=np.int8) >= POINTS / 2)
     linear = finite & (differences[-1][0] == 0)
     level, hit = _flat_level(differences[1:])
@@ -90,8 +92,8 @@ def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 
 
 def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
-    """The first level [m] that opens a flat run, and whether there is one [m]. Levels: σ_k² = γ_k
-    mean(Δᵏf²), γ_k = (k!)²/(2k)!."""
+    """Return the first level [m] that opens a flat run, and whether there is one [m]. Levels: σ_k²
+    = γ_k mean(Δᵏf²), γ_k = (k!)²/(2k)!."""
     square = np.empty((len(differences), differences[0].shape[1]))
     for level, d in zip(square, differences, strict=True):
         np.einsum("ij,ij->j", d, d, out=level)
@@ -104,7 +106,7 @@ def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
     for k in range(len(flat) - 1, -1, -1):
         opens = flat[k]
         if np.count_nonzero(opens):
-            # A level of noise changes sign
+            # The differences at a level of noise change sign
             opens &= np.minimum.reduce(differences[k], 0) * np.maximum.reduce(differences[k], 0) < 0
             np.putmask(first, opens, square[k])
             found |= opens
@@ -113,8 +115,8 @@ def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
 
 @dataclass(frozen=True)
 class Ray:
-    """One side of x along a signed direction: coordinates x, scale, sign [n]; their ulp [n],
-    computed when it is needed; `evaluate` takes coordinates [n] to values [m]."""
+    """One side of x along a signed direction: coordinates x, scale, sign [n]; `ulp`: their ulp [n],
+    computed on demand; `evaluate` maps coordinates [n] to values [m]."""
 
     x: Array
     scale: Array
@@ -124,14 +126,14 @@ class Ray:
     evaluate: Callable[[Array], Array]
 
     def points(self, spacing: Array, into: Array) -> Array:
-        """f at nine points, written `into` an array [9, m]; the first is one spacing away: a kink
-        or jump at x is no noise."""
+        """Evaluate f at nine points, written `into` an array [9, m]; the first is one spacing away
+        from x, because a kink or jump at x is not noise."""
         for number, f in enumerate(into):
             f[:] = self.evaluate(self.point(spacing, number))
         return into
 
     def point(self, spacing: Array, number: int) -> Array:
-        """The coordinates [n] of one of the nine, from 0 on."""
+        """Return the coordinates [n] of one of the nine points, counted from 0."""
         return self.cast(
             piecewise(
                 lambda x, spacing, sign: x + (number + 1) * (spacing * sign),
@@ -142,13 +144,14 @@ class Ray:
         )
 
     def odd(self, spacing: Array) -> Array:
-        """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
+        """Return the spacing as an odd number of ulps: it is realised exactly, and the low bits
+        vary."""
         return piecewise(
             lambda spacing, ulp: (2 * np.floor(spacing / (2 * ulp)) + 1) * ulp, spacing, self.ulp()
         )
 
     def finest(self) -> Array:
-        """The spacing to begin with [n]."""
+        """Return the initial spacing [n]."""
         return self.odd(
             piecewise(
                 lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale),
@@ -158,15 +161,16 @@ class Ray:
         )
 
     def moved_by(self) -> Array:
-        """The coordinates' change [n] between the ends of the nine points to begin with."""
+        """Return the change of the coordinates [n] between the first and the last of the nine
+        initial points."""
         spacing = self.finest()
         return self.point(spacing, POINTS - 1) - self.point(spacing, 0)
 
 
 def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
-    """ECnoise [m] along the ray: once finer where too wide, coarser where f is constant on the
-    points though the rungs moved it (`moved` [m]). And by how much f changes over the finest points
-    [m]."""
+    """Apply ECnoise [m] along the ray: again with finer spacing where that was too wide, and with
+    coarser spacing where f is constant on the points though the rungs moved it (`moved` [m]). Also
+    return the change of f over the finest points [m]."""
     spacing = ray.finest()
     points = ray.points(spacing, np.empty((POINTS, len(size))))
     change = points[-1] - points[0]
@@ -194,8 +198,9 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
 
 
 def repeat_noise(evaluate: Callable[[], Array], f0: Array, before: Array | None = None) -> Array:
-    """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else
-    REPEATS of them. `before`: what an earlier one gave, which is that one call where it agrees."""
+    """Return the standard deviation [m] over identical calls: one call where it agrees bitwise with
+    f0, else REPEATS calls. `before`: the result of an earlier call, which replaces the first where
+    it agrees."""
     if before is not None and np.array_equal(f0, before, equal_nan=True):
         return repeated(0.0, len(f0))
     again = evaluate()
@@ -208,11 +213,11 @@ def repeat_noise(evaluate: Callable[[], Array], f0: Array, before: Array | None 
 def pooled(
     sigma: Array, size: Array, outputs: Sequence[slice], modulus: Array | None = None
 ) -> Array:
-    """Each output's own noise [m], and at least its tensor's typical relative noise: nine points
-    can be lucky.
+    """Return each output's own noise [m], at least its tensor's typical relative noise, because
+    nine points can underestimate by chance.
 
-    `modulus` [m]: of complex outputs, what their noise is relative to (an imaginary part of nothing
-    but rounding says nothing of the rest).
+    `modulus` [m]: the size of complex outputs to which their noise is relative (an imaginary part
+    that is only rounding is no measure for the others).
     """
     result, whole = sigma.copy(), size if modulus is None else modulus
     for part in outputs:

@@ -1,4 +1,4 @@
-"""f at a sequence of steps around x, for many elements at once, and what follows without any
+"""f at a sequence of steps around x, for many elements at once, and derived quantities without any
 judgement: quotients, rounding, noise."""
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import numpy as np
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import NEAR, U64, Array, Mask, Z, nanmedian, step
 
-# ---- f at a sequence of steps around x, for many elements at once, and what follows without any
-# judgement: quotients, rounding, noise
-
-# Times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
+# A rung whose values exceed the others by this factor has no bearing on the slope at x, and scaled
+# by it the others would vanish
 DWARFS = 1e50
-SECOND = Z * np.sqrt(6)  # standard deviations of f: the least second difference that is not noise
-PLATEAU = 1e-2  # of the scale: how far a plateau reaches on one side at least
-PLATEAU_STEPS = 4  # at which f rests
-LOW_UNIT = 8 * U64  # above: the forward computes in less than float64
+# Standard deviations of f: the smallest second difference that is not noise
+SECOND = Z * np.sqrt(6)
+PLATEAU = 1e-2  # of the scale: the least extent of a plateau on one side
+PLATEAU_STEPS = 4  # steps at which f is unchanged
+LOW_UNIT = 8 * U64  # unit roundoff above which the forward computes in lower precision than float64
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Samples(Record):
     @cached_property
     def unusable(self) -> Mask:
         """Rungs without a value on both sides, or beyond the element's own scale with values that
-        dwarf all nearer ones."""
+        dwarf those of all smaller steps."""
         size = np.maximum(np.abs(self.up), np.abs(self.down))
         near = np.where(self.far | ~np.isfinite(size), 0.0, size).max(0)
         return np.asarray(~np.isfinite(size) | (self.far & (near > 0) & (size / DWARFS > near)))
@@ -64,8 +63,8 @@ class Samples(Record):
 
     @property
     def width(self) -> Array:
-        """From x − step_down to x + step_up [n, m]; or [n, 1] where all elements have the same
-        steps."""
+        """The distance from x − step_down to x + step_up [n, m]; or [n, 1] where all elements have
+        the same steps."""
         one = slice(1) if self.step_up.strides[1] == self.step_down.strides[1] == 0 else slice(None)
         return self.step_up[:, one] + self.step_down[:, one]
 
@@ -86,19 +85,20 @@ class Samples(Record):
 
     @cached_property
     def rests_within(self) -> Array:
-        """The widest step [m], of those that are not far, at which f and at all finer ones is
+        """The widest step [m], of those that are not far, at which and at all finer ones f is
         bitwise f(x); -inf where there is none."""
         resting = np.cumprod((self.still | self.unusable)[::-1], 0)[::-1].astype(bool)
         return np.asarray(np.where(resting & ~self.unusable & ~self.far, self.h, -np.inf).max(0))
 
     @cached_property
     def on_plateau(self) -> Mask:
-        """Elements [m] that rest at four of the finest steps and more, and on one side of x as far
-        as PLATEAU: a clamp near its limit, the smaller of two nearly equal numbers under a maximum.
+        """Elements [m] that are unchanged at four or more of the finest steps, and on one side of x
+        as far as PLATEAU: a clamp near its limit, the smaller of two nearly equal numbers under a
+        maximum.
 
         The slope from that side is 0, so that 0 is right whether f bends at x or not. Steps of a
-        staircase are on both sides. In fewer bits than float64 what rounds to one number looks so,
-        too (1 + tanh x at -8).
+        staircase are on both sides. In lower precision than float64, values that round to one
+        number look the same (1 + tanh x at -8).
         """
         near = ~self.unusable & (self.h <= PLATEAU * self.scale)
         one_side = ((self.up == self.f0) | ~near).all(0) | ((self.down == self.f0) | ~near).all(0)
@@ -107,13 +107,13 @@ class Samples(Record):
 
     @cached_property
     def peak(self) -> Array:
-        """Largest |f| at each rung and at x [n, m]."""
+        """The largest |f| at each rung and at x [n, m]."""
         at_rungs = np.where(self.unusable, 0.0, np.maximum(np.abs(self.up), np.abs(self.down)))
         return np.maximum(at_rungs, np.where(np.isfinite(self.f0), np.abs(self.f0), 0.0))
 
     @cached_property
     def largest(self) -> Array:
-        """Largest |f| of each element [m]; 1 where f is 0 on all rungs."""
+        """The largest |f| of each element [m]; 1 where f is 0 on all rungs."""
         peak = self.peak.max(0)
         return np.where(peak > 0, peak, 1.0)
 
@@ -128,7 +128,7 @@ class Samples(Record):
 
     @cached_property
     def second(self) -> Array:
-        """f(x + h) − 2 f(x) + f(x − h)."""
+        """The second differences f(x + h) − 2 f(x) + f(x − h)."""
         return (self.up - self.f0) / self.largest + (self.down - self.f0) / self.largest
 
     @cached_property
@@ -137,8 +137,8 @@ class Samples(Record):
 
     @cached_property
     def noise(self) -> Array:
-        """Standard deviation of f at each rung: measured, at least rounding, and |f'| u |x| where
-        the forward rounds x."""
+        """The standard deviation of f at each rung: measured, at least rounding, and |f'| u |x|
+        where the forward rounds x."""
         noise = np.maximum(self.sigma / self.largest, self.rounding)
         low = self.unit > LOW_UNIT
         if not (self.rounds_x and low.any()):
@@ -150,10 +150,10 @@ class Samples(Record):
 # ---- f along a line x + t·d, which moves one input element, a group of them or all, and its values
 # at x ± h·d
 class Line(Protocol):
-    """f along x + t·d. `scale`: the natural size of t. `size`, `magnitude`: that size and |x| as
-    the realised change measures them.
+    """f along x + t·d.
 
-    Where a line moves several columns, each output has its own: `size`, `magnitude` and the
+    `scale`: the natural size of t. `size`, `magnitude`: that size and |x| in units of the realised
+    change. Where a line moves several columns, each output has its own: `size`, `magnitude` and the
     realised change are then arrays [M].
     """
 
@@ -167,8 +167,8 @@ class Line(Protocol):
     def magnitude(self) -> float | Array: ...
 
     def at(self, t: float) -> tuple[Array, float | Array] | None:
-        """f [M] (NaN where it has no value: exceptions, outside the domain) and the change that
-        rounding left; None where x does not move."""
+        """Return f [M] (NaN where it has no value: exceptions, outside the domain) and the realised
+        change after rounding; None where x does not move."""
         ...
 
 
@@ -182,15 +182,15 @@ class Rung(NamedTuple):
 
 
 def one_side(line: Line, k: int, f0: Array) -> Rung | None:
-    """The upper sample of one rung, one call, with f(x) [M] for the lower one; None where x does
-    not move."""
+    """Sample the upper side of one rung, one call, with f(x) [M] for the lower side; return None
+    where x does not move."""
     h = step(line.scale, k)
     up = line.at(h) if math.isfinite(h) else None
     return None if up is None else Rung(up[0], f0, up[1], 0.0)
 
 
 def sample_rung(line: Line, k: int) -> Rung | None:
-    """The samples of one rung, two calls; None where x does not move on both sides."""
+    """Sample one rung, two calls; return None where x does not move on both sides."""
     h = step(line.scale, k)
     up = line.at(h) if math.isfinite(h) else None
     down = line.at(-h) if up is not None else None
@@ -198,7 +198,7 @@ def sample_rung(line: Line, k: int) -> Rung | None:
         return None
     if isinstance(up[1], float) or not (up[1] < 0).any():
         return Rung(up[0], down[0], up[1], -down[1])
-    back = up[1] < 0  # columns that this line moves the other way
+    back = up[1] < 0  # columns that this line moves downwards
     return Rung(
         *(
             np.where(back, other, one)

@@ -1,12 +1,12 @@
 """Inputs to which f is insensitive at steps of their own size: x₁ of x₀ + ((x₁ + 1e4) − 1e4) at
-1e-13, which a rounding inside f hides.
+1e-13, whose effect a rounding inside f hides.
 
-Such an input looks like one that f does not depend on, also beside others that move the same
-output: a zero passes there, and a right gradient is accused. Steps up to 1 move f. So where inputs
-are tiny and f rounds inside by more than their steps can tell from nothing, all of them are moved
-together by such steps: a gradient that agrees with f there is not accused, and one that does not is
-not passed. So it is where f does not round inside, but its outputs are so much larger than what
-inputs of 1e-12 move that no gradient could have failed.
+Such an input looks like one that f does not depend on, also where other inputs move the same
+output: a zero passes there, and a right gradient is a mismatch. Steps up to 1 move f. So where
+inputs are tiny and f rounds inside by more than the effect of their steps, all of them are moved
+together by such steps: a mismatch that agrees with f there becomes undecided, and so does a pass
+that does not agree. The same is done where f does not round inside, but its outputs are so much
+larger than the effect of inputs of 1e-12 that no gradient could have failed.
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
 from gradverify.numerics.seed_vectors import gradient_of_rows, signed_weights
 from gradverify.numerics.verdict import Limit
 
-# Size of inputs: an inner 1e8 rounds away the quick steps of those below 1e-5, an inner 1 of those
-# below 1e-13
+# Size of tiny inputs: an inner 1e8 rounds away the quick steps of inputs below 1e-5, an inner 1
+# those of inputs below 1e-13
 TINY = 1e-4
-LONE = 1e-9  # of those among larger ones: one of a thousand million random numbers is so small
-AWAY = 1e-2  # where the rounding of f is measured
-# Between its points: above the rounding of 1e8 (1.5e-8); sin(1e5 x) is smooth there, which looks
-# like noise at 3e-5 (measured)
+# The same for the scales of inputs among larger ones: one of 1e9 random numbers is so small
+TINY_AMONG_LARGER = 1e-9
+AWAY = 1e-2  # distance from x at which the rounding of f is measured
+# Spacing of the points: above the rounding of 1e8 (1.5e-8); sin(1e5 x) is smooth at this spacing,
+# but looks like noise at 3e-5 (measured)
 APART = 1e-7
-# Distances from the first of them: two more points, as the same rounding at all nine looks like
-# none
+# Two more points, in spacings from the first, because the same rounding at all nine looks like none
 BETWEEN = (3.381966, 4.723607)
-OFF = 4.0  # of noise that one of these is from what the nine say of it, at most
-# That a domain must leave on both sides: the widest steps are 0.3, times weights up to 1.4
+# Largest deviation of these two, in units of the noise, from the polynomial through the nine
+OFF = 4.0
+# Room that a domain must leave on both sides: the widest steps are 0.3, times weights up to 1.4
 ROOM = 0.5
-# Times the rounding of f: noise beyond that is rounding inside (of (x + 1) − 1 at 1e-2: 60 times)
+# Multiple of the rounding of f above which noise is rounding inside (of (x + 1) − 1 at 1e-2: 60
+# times)
 INNER = 8.0
-# Roundings of f, or of 1: more is no rounding of numbers up to 1e8 inside it. It is f that moves
+# Roundings of f, or of 1: larger noise is no rounding of numbers up to 1e8 inside f, but f moves
 # faster than the points are apart, as sin(1e9 x) does
 INNERMOST = 1e9
-TELLS = 1e-3  # of what a quick step moves f by: less noise leaves the steps what they tell
-ALIKE = 1e-6  # of the sum of all terms: how well the gradient and f agree
+SIGNIFICANT = 1e-3  # of the change of f over a quick step: smaller noise does not hide the change
+ALIKE = 1e-6  # of the sum of all terms: tolerance between the gradient and f
 CALLS = POINTS + len(BETWEEN) + 2 * RUNGS  # forward calls a tensor, at most
 
 
-def beside_insensitive(run: Run, pairs: list[Pair]) -> list[Pair]:
-    """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree
-    with f at steps up to 1, passes that do not.
+def with_insensitive(run: Run, pairs: list[Pair]) -> list[Pair]:
+    """Return the pairs, undecided where f rounds away the steps that were taken: mismatches that
+    agree with f at steps up to 1, and passes that do not.
 
-    Nothing is called unless some input is tiny: 11 calls a tensor then, and 48 more where f rounds
+    No call is made unless some input is tiny: then 11 calls per tensor, and 48 more where f rounds
     inside or no gradient could have failed.
     """
     with np.errstate(all="ignore"):
@@ -63,9 +65,9 @@ def beside_insensitive(run: Run, pairs: list[Pair]) -> list[Pair]:
 
 
 def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> list[Pair]:
-    """The pairs, those of a tensor of which these columns are tiny by steps up to 1; as they are
-    where nothing rounds inside by more than the quick steps can tell from nothing, and of every
-    output some gradient was above its tolerance."""
+    """Return the pairs, with those of a tensor whose tiny inputs are these columns judged by steps
+    up to 1. They are unchanged where no rounding inside exceeds the effect of the quick steps and
+    every output has some gradient above its tolerance."""
     point, never_above = run.point, np.zeros(len(run.point.f0), bool)
     for pair in pairs:
         if pair.input == tensor and 0 < pair.largest <= 1:
@@ -74,15 +76,15 @@ def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> 
     noise, suspect = _inner(point, columns, weights)
     if not (suspect | never_above).any():
         return pairs
-    for part in point.parts:  # nine points do not show every output's
+    for part in point.parts:  # nine points do not show the noise of every output
         noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
     line = DirectionLine(point, columns, weights)
     d = derivative(line, run.outputs(noise), every_rung=True)
     usable = d.smooth & np.isfinite(d.value) & np.isfinite(d.bar)
 
     def agrees(output: int) -> bool | None:
-        """Does the gradient add up to what f does at steps up to 1? None: that is not to be
-        known."""
+        """Return whether the gradient adds up to the change of f at steps up to 1; None where that
+        cannot be determined."""
         part = point.parts[output]
         rows = part.start + np.flatnonzero(usable[part])
         v = signed_weights(
@@ -113,13 +115,14 @@ def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> 
 def _tiny(point: Point, tensor: int) -> Index:
     c = point.columns
     columns = c.of(tensor)
-    tiny = (c.size[columns] < TINY) | (c.scale[columns] < LONE)
+    tiny = (c.size[columns] < TINY) | (c.scale[columns] < TINY_AMONG_LARGER)
     tiny &= (c.x[columns] - ROOM >= c.low[columns]) & (c.x[columns] + ROOM <= c.high[columns])
     return columns[tiny & np.isfinite(c.x[columns])]
 
 
 def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
-    """The noise of f [M] AWAY from x, and where it is rounding inside that hides quick steps."""
+    """Return the noise of f [M] at distance AWAY from x, and where it is rounding inside that hides
+    quick steps."""
     points, between = (
         np.array([point.shifted(columns, (AWAY + n * APART) * weights) for n in at])
         for at in (range(POINTS), BETWEEN)
@@ -128,12 +131,12 @@ def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
     noise = np.maximum(ecnoise(points, there)[0], np.abs(between - _through(points)).max(0) / OFF)
     size = np.maximum(there, np.abs(point.f0))
     slope = np.abs(points - point.f0).max(0) / AWAY
-    # What a quick step moves f by
+    # The change of f over a quick step
     near = step(1.0, QUICK[0]) * float(point.columns.scale[columns].max()) * slope
     hides = (
         (noise > INNER * point.unit * size)
         & (noise <= INNERMOST * point.unit * np.maximum(size, 1.0))
-        & (noise > TELLS * near)
+        & (noise > SIGNIFICANT * near)
         & (point.unit <= LOW_UNIT)
         & np.isfinite(noise)
     )
@@ -141,8 +144,8 @@ def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
 
 
 def _through(points: Array) -> Array:
-    """The polynomial of degree 8 through f [9, M], at the points BETWEEN: [2, M]. Lagrange's
-    form."""
+    """Return the values at the points BETWEEN [2, M] of the polynomial of degree 8 through f [9,
+    M], in Lagrange's form."""
     n, t = np.arange(POINTS), np.array(BETWEEN)[:, None, None]
     factors = np.where(n[:, None] == n, 1.0, (t - n) / np.where(n[:, None] == n, 1, n[:, None] - n))
     return np.asarray(factors.prod(2) @ points)

@@ -1,4 +1,4 @@
-"""The reasons for which an element that differs is right or undecided, in the order in which they
+"""The excuses by which an element that differs is right or undecided, in the order in which they
 are tried (`EXCUSES`, at the end)."""
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gradverify.numerics.judging import (
     Decided,
     Judged,
     Run,
-    lone_columns,
-    lone_derivatives,
+    confirmed_mismatches,
     quick_samples,
     row_by_row,
-    standing,
+    single_columns,
+    single_derivatives,
 )
 from gradverify.numerics.rungs import (
     BASE,
@@ -55,40 +55,42 @@ from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 # Mismatches that cancellation inside f may explain: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9,
 # moves in steps of the rounding of 1.
-# Such a step can hold the whole ladder: f is constant there, or has a slope of its own, as exactly
-# as a smooth function. The rounding of the numbers that cancel inside f is the noise that a
-# mismatch must exceed, at the steps of its difference or at any rung. Nothing is called where it
-# exceeds the most that this noise can be.
-# Of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
+# One such step can cover the whole ladder: f is constant there, or has a slope of its own, as
+# exactly as a smooth function. The rounding of the numbers that cancel inside f is the noise that a
+# mismatch must exceed, at the steps of its difference or at any rung. No call is made where the
+# mismatch exceeds the largest possible noise of this kind.
+# Relative bar of a derivative in which no steps can hide, as they would differ more from rung to
+# rung
 STEPLESS = 0.01
-INSIDE = 8.0  # roundings of f: more noise comes from larger numbers inside it
-ALIKE = 32.0  # times: so much may two measures of one noise differ
-STEPS = 1e-5  # of what an output was seen to be: how far it may move at once by steps of rounding
+INSIDE = 8.0  # roundings of f: larger noise comes from larger numbers inside f
+ALIKE = 32.0  # largest ratio of two measurements of the same noise
+STEPS = 1e-5  # of the largest output: the most that steps of rounding may move it at once
 
 
 def excuse_cancelled(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Mismatches that the rounding of cancelling numbers may explain are undecided, with bars no
-    narrower than what the widest steps can tell.
+    """Make mismatches undecided that the rounding of cancelling numbers may explain; their bars
+    become at least as wide as the resolution of the widest steps.
 
-    36 or 72 forward calls, and 48 a column of those that it hides at the steps of their
-    differences."""
+    36 or 72 forward calls, and 48 per column of the mismatches that this rounding hides at the
+    steps of their differences.
+    """
     wrong = judged.wrong & np.isfinite(judged.analytic) & ~beyond_cancelling(run, judged)
     wrong &= judged.derivative.unchanged | hidden_by_cancelling(run, judged, run.most_noise)
     if wrong.any():
         wrong &= judged.derivative.unchanged | hidden_by_cancelling(run, judged)
     for i in run.by_pair(judged.column, judged.out, np.flatnonzero(wrong)):
-        i = i[~_standing(run, judged.take(i))]
+        i = i[~_confirmed(run, judged.take(i))]
         yield Decided(i, Limit.CANCELS, _unseen_slope(run, judged.take(i)))
 
 
 def judge_above_steps(run: Run, judged: Judged) -> tuple[Judged, Index]:
-    """Undecided elements of an f that moves in steps, where these are the rounding of larger
-    numbers inside it; and those judged above the steps.
+    """Judge undecided elements of an f that moves in steps, where the steps are the rounding of
+    larger numbers inside it. Return all elements, and the indices of those judged above the steps.
 
-    Where random rounding of every operation in float64 makes of f about what its noise is, f at
-    rest on a tread is rounding too: such elements are judged by the reading above the steps, under
-    the measured noise. Other steps belong to the function (`round(y * 1e3) / 1e3`, a cast), and
-    leave it open. 6 forward calls, and those of the noise.
+    Where rounding every operation at random in float64 changes f by about its noise, the flat
+    treads of f are rounding too: such elements are judged by the reading above the steps, under the
+    measured noise. Other steps belong to the function (`round(y * 1e3) / 1e3`, a cast) and leave
+    the element open. 6 forward calls, and those of the noise.
     """
     i = np.flatnonzero((judged.verdict == UNDECIDED) & (judged.limit == Limit.STAIRCASE))
     if not i.size:
@@ -122,8 +124,8 @@ def judge_above_steps(run: Run, judged: Judged) -> tuple[Judged, Index]:
 
 
 def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Where the budget is spent: mismatches that rounding might explain are undecided beside one
-    that it cannot; as they are where there is none."""
+    """Where the budget is spent, make mismatches undecided that rounding might explain, if there is
+    a mismatch that it cannot explain; else leave them."""
     if run.over_budget(EVERY_RUNG):
         wrong = judged.wrong
         certain = wrong & beyond_cancelling(run, judged)
@@ -132,11 +134,11 @@ def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:
 
 
 def beyond_cancelling(run: Run, judged: Judged) -> Mask:
-    """Mismatches [E] that stand against the noise that cancelling numbers can bring into f, by
+    """Return which mismatches [E] exceed any noise that cancelling numbers can bring into f, by
     their derivatives as they are."""
     d, noise = judged.derivative, run.most_noise[judged.out]
     resolved = d.smooth & (run.noise[judged.out] > 0) & (d.bar <= STEPLESS * np.abs(d.value))
-    # Columns that hold a number that no other of their tensor does: a tie hides from single columns
+    # Columns whose number occurs once in their tensor: differences along single columns miss a tie
     c, single = run.columns, np.zeros(len(judged.analytic), bool)
     for tensor in np.unique(c.tensor[judged.column]).tolist():
         values, counts = np.unique(c.x[c.of(tensor)], return_counts=True)
@@ -148,48 +150,51 @@ def beyond_cancelling(run: Run, judged: Judged) -> Mask:
         * np.maximum(noise, STEPS * run.survey.size[judged.out])
         / (BASE * run.columns.scale[judged.column])
     )
-    stands = (
+    wrong = (
         judged.verdicts_with(np.where(d.unchanged, most, _under(run, judged, noise))) == MISMATCH
     )
-    return np.asarray(stands & (resolved | still | ~np.isfinite(judged.analytic)))
+    return np.asarray(wrong & (resolved | still | ~np.isfinite(judged.analytic)))
 
 
 def hidden_by_cancelling(run: Run, judged: Judged, noise: Array | None = None) -> Mask:
-    """Elements [E] that are no mismatch under the noise [M] of cancelling numbers (None: as
-    measured), at the very steps of their differences."""
+    """Return which elements [E] are no mismatch under the noise [M] of cancelling numbers (None: as
+    measured), at the steps of their differences."""
     noise = run.inner_noise if noise is None else noise
     return np.asarray(judged.verdicts_with(_under(run, judged, noise[judged.out])) != MISMATCH)
 
 
-def _standing(run: Run, part: Judged) -> Mask:
-    """Which mismatches [E] stand when their columns climb every rung under the measured noise: the
-    likeliest first, a few columns."""
+def _confirmed(run: Run, part: Judged) -> Mask:
+    """Return which mismatches [E] remain when their columns climb every rung under the measured
+    noise: a few columns, the likeliest first."""
     noise = run.inner_noise
     change = np.abs(part.analytic - part.derivative.value) * run.columns.scale[part.column]
 
-    def stands(columns: Index) -> Mask:
+    def wrong(columns: Index) -> Mask:
         few = part.take(columns)
-        d = lone_derivatives(run, few.column, few.out, noise)
+        d = single_derivatives(run, few.column, few.out, noise)
         return np.asarray(
             few.verdicts_with(np.where(d.unchanged, _unseen_slope(run, few), 0.0), d) == MISMATCH
         )
 
-    return standing(part.column, np.argsort(-change / noise[part.out], kind="stable"), stands)
+    return confirmed_mismatches(
+        part.column, np.argsort(-change / noise[part.out], kind="stable"), wrong
+    )
 
 
 def _unseen_slope(run: Run, judged: Judged) -> Array:
-    """How large a derivative [E] may be of which no rung shows anything."""
+    """Return the largest derivative [E] that shows on no rung."""
     scale = run.columns.scale[judged.column]
-    # Steps go beyond the scale of the inputs
+    # Wide steps go beyond the scale of the inputs
     wide = run.survey.wide[run.columns.tensor[judged.column], judged.out]
     return Z * run.inner_noise[judged.out] / (BASE * np.where(wide, np.maximum(scale, 1.0), scale))
 
 
 def _under(run: Run, judged: Judged, noise: Array) -> Array:
-    """How far the derivatives [E] may be off under another noise [E] at the same steps; no number
-    where nothing is known of theirs.
+    """Return the largest errors [E] of the derivatives under another noise [E] at the same steps;
+    NaN where the noise of a derivative is unknown.
 
-    The quotient comes first: products of numbers as small as 1e-300 are 0."""
+    The quotient is computed first, because products of numbers as small as 1e-300 are 0.
+    """
     used = run.noise[judged.out]
     scale = run.columns.scale[judged.column]
     under_used = np.maximum(judged.derivative.noise_bar, Z * used / np.maximum(scale, 1.0))
@@ -197,23 +202,25 @@ def _under(run: Run, judged: Judged, noise: Array) -> Array:
 
 
 # ---- Mismatches that the rounding of the backward itself may explain
-# roundings: how far a noisy f is asked whether backward follows its ripples (1e-12·sin(1e15·x) is
-# noise to every step)
+# Perturbation, in roundings, by which backward is compared with the ripples of a noisy f
+# (1e-12·sin(1e15·x) is noise to every step)
 RIPPLES = 2.0**10
-FEW, WIDER = 3, 32.0  # ways to round that are tried first, and how far these may underestimate it
-NOISE_ROWS = 6  # rows at a time whose rounding is measured, until a mismatch stands
-# Of the row: what operations may make of their roundings, as the inverse in det(A)·A⁻ᵀ near a
-# singular A; more is a branch that is taken otherwise, as where two points are one
+# Random roundings that are tried first, and the factor by which these may underestimate
+FEW, WIDER = 3, 32.0
+NOISE_ROWS = 6  # rows whose rounding is measured at a time, until a mismatch remains
+# Amplification of their roundings by operations, as a fraction of the row, as by the inverse in
+# det(A)·A⁻ᵀ near a singular A; a larger change is a branch taken differently, as where two points
+# coincide
 AMPLIFIED = 2.0**-4
 
 
 def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Mismatches within what backward's operations make of their own roundings are undecided, or
-    right where the forward is float32; never at kinks. So are those of a noisy forward within what
-    backward changes by beside x.
+    """Make mismatches undecided that are within the amplified rounding of backward's own
+    operations, or right where the forward is float32; never at kinks. For a noisy forward, do so
+    within the change of backward near x.
 
-    Not of a backward of lower precision than the finite differences: that is `excuse_rounded`'s. 9
-    calls a row.
+    Does not apply to a backward of lower precision than the finite differences, which
+    `excuse_rounded` handles. 9 calls per row.
     """
 
     def excuse_row(i: Index, row: int) -> Iterator[Decided]:
@@ -224,10 +231,10 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
             if noisy
             else AMPLIFIED * float(run.reach.rows().reach[row]) / run.columns.size[part.column]
         )
-        stands = part.verdicts_with(most) == MISMATCH
-        if stands.any() and run.over_budget(POINTS):
-            yield Decided(i[~stands], Limit.BUDGET)
-        elif not stands.all():
+        wrong = part.verdicts_with(most) == MISMATCH
+        if wrong.any() and run.over_budget(POINTS):
+            yield Decided(i[~wrong], Limit.BUDGET)
+        elif not wrong.all():
             for ways, wider in ((FEW, WIDER), (POINTS, 1.0)):
                 sigma = run.point.row_rounding(row, ways, RIPPLES if noisy else ULP)
                 noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
@@ -245,21 +252,21 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
 
 # ---- Mismatches that the rounding of a backward in float32 may explain, where the finite
 # differences are those of float64 (method.md section 3)
-ROWS_AT_ONCE = 6  # rows that are looked at before it is asked whether a mismatch stands
-# Of a row: what the backward in float64 may be off by where it has no size of its own
+ROWS_AT_ONCE = 6  # rows examined before the first check whether a mismatch remains
+# Error of the backward in float64, relative to a row, where it has no size of its own
 NO_SIZE = 1e-8
-AT_MOST = 5e-5  # of the row: larger deviations are not passed, however noisy both sides are
-# Times what one rounding of each argument does: an operation may lose more (measured: digamma near
-# its root, 2.4 to 5 times that)
+AT_MOST = 5e-5  # of the row: larger deviations do not pass, however noisy both sides are
+# Multiple of the effect of one rounding of each argument: an operation may lose more (measured:
+# digamma near its root, 2.4 to 5 times that)
 LIBRARY = 8.0
 
 
 def excuse_rounded(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Mismatches within the rounding of a backward of lower precision than the finite differences
-    are right, or undecided; none of other backwards.
+    """Make mismatches right, or undecided, that are within the rounding of a backward of lower
+    precision than the finite differences; other backwards are left.
 
-    Ten calls a row. A mismatch that numbers which cancel in float64 may explain does not keep other
-    rows from being looked at.
+    Ten calls per row. A mismatch that numbers which cancel in float64 may explain does not keep
+    other rows from being examined.
     """
     reach = run.reach.rows().reach
 
@@ -288,8 +295,8 @@ def excuse_rounded(run: Run, judged: Judged) -> Iterator[Decided]:
 
 
 def _right_in_float64(run: Run, part: Judged, row: int, of_row: Array) -> Mask:
-    """Of which elements the function's own backward in float64 is right; all, where there is
-    none."""
+    """Return for which elements the function's own backward in float64 is right; all, where there
+    is no such backward."""
     full_row = run.point.row_in_float64(row)
     if full_row is None:
         return np.ones(len(part.analytic), bool)
@@ -306,35 +313,36 @@ def _right_in_float64(run: Run, part: Judged, row: int, of_row: Array) -> Mask:
 
 # Elements that the noise of f leaves open, by polynomials fitted to f over wide intervals
 # (method.md section 9).
-# Where noise limits central differences, many points far apart show more than two that are near. Of
-# Chebyshev's nodes each has a twin nearby, beyond the treads where f moves in steps: what the twins
-# differ by is noise, at that very place, and what the polynomial leaves over must be no more than
-# that, or f has structure there that is no polynomial: a kink, a jump, a pole, waves finer than the
-# nodes. Then the fit says nothing. Two intervals must agree. A fit passes elements, and calls none
-# wrong.
-# Half of the first intervals, of the column's scale: until one shows a slope
+# Where noise limits central differences, many points far apart resolve more than two close ones.
+# Each of Chebyshev's nodes has a twin nearby, beyond the treads where f moves in steps. The
+# differences between twins are the noise at that place, and the residual of the polynomial must not
+# exceed it; otherwise f has structure there that is no polynomial (a kink, a jump, a pole, waves
+# finer than the nodes), and the fit has no result. Two intervals must agree. A fit passes elements,
+# and calls none wrong.
+# Half widths of the first intervals, as fractions of the column's scale: until one gives a slope
 FIRST = 1.0, 0.25, 0.0625
-FURTHER = 2.0, 0.5, 0.25, 0.125  # times that one: until two show the slopes of all outputs
-NODES = 64  # each with its twin: 128 calls an interval
-# Nodes where two intervals agree and both leave the element open: 1,024 calls, and a third of the
-# noise
+FURTHER = 2.0, 0.5, 0.25, 0.125  # times that width: until two give the slopes of all outputs
+NODES = 64  # each with a twin: 128 calls per interval
+# Nodes where two intervals agree and both leave the element open: 1,024 calls, a third of the noise
 DENSE = 512
-# Of a tread, on which f moves by its noise: how far twins are apart at least ...
+# Least distance of twins, in treads (a tread is the distance over which f moves by its noise) ...
 TREADS = 16.0
-FARTHEST = 2.0**-10  # ... and of an interval at most, as far as the outer nodes are
-DEGREE = 31  # at most: the noise of a slope grows as the degree to the power 1.5
-# Times the noise of the twins: what is left of f beyond is structure (64 nodes show the noise to 10
-# %)
+# ... and the largest, as a fraction of an interval: the distance of the outer nodes
+FARTHEST = 2.0**-10
+DEGREE = 31  # largest degree: the noise of a slope grows as the degree to the power 1.5
+# Multiple of the twins' noise above which the residual is structure (64 nodes determine the noise
+# to 10 %)
 STRUCTURE = 1.4
-OUTLIER = 6.0  # standard deviations: of 128 points of noise none is further off
-LATE = 3  # higher degrees at least that must agree with the one that is taken
+OUTLIER = 6.0  # standard deviations: none of 128 points of noise deviates by more
+LATE = 3  # number of higher degrees, at least, that must agree with the chosen one
 
 
 def pass_fitted(run: Run, judged: Judged, stepping: Index) -> Judged:
-    """With the open elements that a fit shows to be right; as they are where some are wrong, or the
-    budget does not afford two intervals a column.
+    """Pass open elements that a fit shows to be right. Nothing changes where some elements are
+    wrong, or the budget does not afford two intervals per column.
 
-    `stepping`: elements of which f moves in steps of its rounding."""
+    `stepping`: elements for which f moves in steps of its rounding.
+    """
     open_ = np.flatnonzero(
         (judged.verdict == UNDECIDED)
         & judged.derivative.smooth
@@ -352,14 +360,14 @@ def pass_fitted(run: Run, judged: Judged, stepping: Index) -> Judged:
         )
         found = _of_column(run, judged.take(i), column, TREADS * float(treads.max()))
         if not (found.verdict == PASS).any():
-            break  # the others are as noisy
+            break  # the other columns are as noisy
         judged = judged.replaced(i, found)
     return judged
 
 
 def _of_column(run: Run, judged: Judged, column: int, apart: float) -> Judged:
-    """Open elements of one column: interval by interval until all are right or two know the slopes,
-    then the best of these with more nodes."""
+    """Fit open elements of one column: interval by interval until all are right or two intervals
+    give the slopes, then the best of these with more nodes."""
     widths = list[float]()
     values = list[Array]()
     bars = list[Array]()
@@ -385,7 +393,7 @@ def _of_column(run: Run, judged: Judged, column: int, apart: float) -> Judged:
         best = within(factor * width)
         if (best.verdict == PASS).all():
             return best
-        # More nodes of one interval alone are no second one
+        # More nodes of the same interval do not replace a second interval
         if (np.isfinite(bars).sum(0) >= 2).all():
             if run.over_budget(2 * DENSE):
                 return best
@@ -394,8 +402,8 @@ def _of_column(run: Run, judged: Judged, column: int, apart: float) -> Judged:
 
 
 def _agreed(values: Array, bars: Array) -> tuple[Array, Array]:
-    """Of several intervals [n, k] the slope with the least bar [k]; inf where fewer than two know
-    it, or two disagree."""
+    """Return from several intervals [n, k] the slope with the smallest bar [k]; the bar is inf
+    where fewer than two intervals have a slope, or two disagree."""
     known = np.isfinite(bars)
     apart = np.abs(values[:, None] - values[None]) > bars[:, None] + bars[None]
     unsure = (apart & known[:, None] & known[None]).any((0, 1)) | (known.sum(0) < 2)
@@ -406,8 +414,8 @@ def _agreed(values: Array, bars: Array) -> tuple[Array, Array]:
 def _slope_within(
     run: Run, column: int, out: Index, width: float, apart: float, count: int
 ) -> tuple[Array, Array]:
-    """Slopes of the outputs [k] with their bars from one interval, by so many nodes with twins so
-    far `apart`; inf where f has no value on it."""
+    """Return slopes of the outputs [k] with their bars from one interval with `count` nodes and
+    twins at distance `apart`; bars are inf where f has no value on the interval."""
     c, moved = run.columns, np.array([column])
     x, scale = float(c.x[column]), float(c.scale[column])
     apart = max(
@@ -425,16 +433,16 @@ def _slope_within(
 
 
 def nodes(width: float, twin: float, count: int = NODES) -> Array:
-    """Chebyshev's nodes in ± width, then their twins, so far away: [2 count]."""
+    """Return Chebyshev's nodes in ± width, then their twins at distance `twin` [2 count]."""
     t = width * np.cos((np.arange(count) + 0.5) * np.pi / count)
     return np.concatenate([t, t + np.where(t > 0, -twin, twin)])
 
 
 def slope(t: Array, f: Array, width: float, unit: Array) -> tuple[Array, Array]:
-    """Slopes at 0 of f [2 count, k] at t, nodes and then their twins, with their bars (inf: nothing
-    is known); `unit` [k]: the unit roundoff of f.
+    """Return slopes at 0 of f [2 count, k] at t (nodes, then their twins) with their bars (inf:
+    unknown); `unit` [k]: the unit roundoff of f.
 
-    Of all degrees the one with the least bar that all higher ones agree with.
+    The degree is the one with the smallest bar among those that all higher degrees agree with.
     """
     basis, triangle = np.linalg.qr(chebvander(t / width, DEGREE))
     orders = np.arange(DEGREE + 1)
@@ -445,20 +453,20 @@ def slope(t: Array, f: Array, width: float, unit: Array) -> tuple[Array, Array]:
     part = basis.T @ (f / size)
     f, rounding = f / size, rounding / size
     values, noises, bars = list[Array](), list[Array](), list[Array]()
-    for d in range(2, DEGREE + 2, 2):  # by the polynomial of each odd degree
+    for d in range(2, DEGREE + 2, 2):  # the polynomial of each odd degree
         weights = basis[:, :d] @ np.linalg.solve(triangle[:d, :d].T, at_middle[:d])
         residual = f - basis[:, :d] @ part[:d]
         free = len(f) / (len(f) - d)
         twins = np.sqrt(np.mean(np.subtract(*np.split(residual, 2)) ** 2, 0) / 2)
         spread = np.sqrt(np.maximum(free * np.mean(residual**2, 0), rounding**2))
-        # Noise that is not the same everywhere
+        # Noise that varies from place to place
         by_place = np.sqrt(free * (weights**2) @ residual**2)
         noise = Z * np.maximum(by_place, spread * np.sqrt(np.sum(weights**2)))
         is_noise = (spread <= STRUCTURE * np.maximum(twins, rounding)) & (
             np.abs(residual).max(0) <= OUTLIER * spread
         )
         values.append(weights @ f)
-        # Roundings of neighbours may be alike
+        # Roundings of neighbours may be correlated
         noises.append(np.maximum(noise, rounding * np.sum(np.abs(weights))))
         bars.append(np.where(is_noise, 0.0, np.inf))
     value, noise, bar = np.array(values) * size, np.array(noises) * size, np.array(bars)
@@ -475,29 +483,29 @@ def slope(t: Array, f: Array, width: float, unit: Array) -> tuple[Array, Array]:
 
 # ---- treads
 # Mismatches where f is a staircase with a tread as wide as all small steps: rounded to a grid
-# (`round(y * 1e3) / 1e3`), it is as flat there as a constant.
-# The ladder of steps sees a staircase where it takes several steps on both sides. Beside an input
-# that is small, or in a row whose slope is small, a tread is as wide as the ladder, or the first
-# step on one side looks like a kink beside x. So f is called at places further away, each twice, a
-# little apart: what moves from place to place, and never between the two, moves in steps. There
-# zero is no derivative. Nothing is called but where something flat is about to be called wrong.
-# Of the size of an input, or of its tensor if that is larger: where f is called
+# (`round(y * 1e3) / 1e3`), f is as flat there as a constant.
+# The ladder detects a staircase where it takes several steps on both sides. Near a small input, or
+# in a row whose slope is small, a tread is as wide as the ladder, or the first step on one side
+# looks like a kink near x. So f is called at places further away, twice at each, a little apart: an
+# f that moves from place to place, and never within such a pair, moves in steps, and its zero
+# difference is no derivative. No call is made unless a flat element is about to be called wrong.
+# Places where f is called, as fractions of the size of an input, or of its tensor if that is larger
 PLACES = (2.0, -1.3, 0.85, -0.55, 0.35, -0.23, 0.15, -0.1)
-# Of that distance: how far the second call is from the first; a tread is wider, and a float32 input
-# still moves
+# Distance of the second call from the first, as a fraction of the distance of the place; a tread is
+# wider, and a float32 input still moves
 TWIN = 2.0**-16
-# Of the places to which an output moves: at so many the two calls agree, bit for bit
+# Fraction of the places to which an output moves at which the two calls agree bit for bit
 STILL = 0.75
-# Of the size of the outputs: steps that are all higher are the function's own, as those of round(x)
-# at 1
+# Of the size of the outputs: where all steps are higher, they are the function's own, as those of
+# round(x) at 1
 HIGHEST = 2.0**-5
-# Values at least that an output of the tensor takes: a step function, or a clamp between its ends,
-# has two
+# Smallest number of values that an output of the tensor takes: a step function, or a clamp between
+# its ends, has two
 LEVELS = 4
 
 
 def excuse_treads(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Mismatches with a flat f that moves in steps are undecided: 16 calls a pair."""
+    """Make mismatches undecided where f is flat but moves in steps: 16 calls per pair."""
     d = judged.derivative
     flat = np.flatnonzero(judged.wrong & np.isfinite(judged.analytic) & d.smooth & (d.value == 0))
     for of_pair in run.by_pair(judged.column, judged.out, flat):
@@ -508,8 +516,8 @@ def excuse_treads(run: Run, judged: Judged) -> Iterator[Decided]:
 
 
 def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
-    """Which outputs [E] of one tensor move where these columns of a tensor are moved together;
-    none, unless some of their tensor move in steps."""
+    """Return which outputs [E] of one tensor move where these columns of a tensor are moved
+    together; none, unless some output of their tensor moves in steps."""
     point, c = run.point, run.columns
     size = np.maximum(c.scale[columns], rms(c.x[c.of(int(c.tensor[columns[0]]))]))
     move = (
@@ -520,8 +528,8 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     x, low, high = c.x[columns], c.low[columns], c.high[columns]
 
     def moved_by(by: Array) -> Array:
-        """f where the columns are moved so far; to the other side where they would leave their
-        domain, not at all where both do."""
+        """Return f where the columns are moved by `by`: in the other direction where they would
+        leave their domain, not at all where both directions do."""
         by = np.where((x + by < low) | (x + by > high), -by, by)
         return point.values_at(columns, np.where((x + by < low) | (x + by > high), x, x + by))
 
@@ -544,9 +552,9 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
 # ---- Columns along which f ends at x, or climbs without bound on both sides: asin at 1, sqrt at 0,
 # the root of |x|
 def columns_at_ends(run: Run, bundle: Bundle) -> Index:
-    """The columns of a bundle's lines along which an output that they own ends or climbs without
-    bound: six forward calls a line, 48 for a climb."""
-    # The last one answers for NO_ENTRY
+    """Return the columns of a bundle's lines along which an output that depends on them ends or
+    climbs without bound: six forward calls per line, 48 for a climb."""
+    # NO_ENTRY indexes the last column
     quick = quick_samples(run.point, bundle)
     found = np.zeros(len(run.columns) + 1, bool)
     border = quick.at_border
@@ -565,43 +573,42 @@ def columns_at_ends(run: Run, bundle: Bundle) -> Index:
 
 
 def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Gradients that are no number are undecided along columns that f ends along: six forward calls
-    a column, 48 more for a climb."""
+    """Make gradients that are NaN or infinite undecided along columns that f ends along: six
+    forward calls per column, 48 more for a climb."""
     not_numbers = np.flatnonzero(judged.wrong & ~np.isfinite(judged.analytic))
     if not_numbers.size:
         column = judged.column[not_numbers]
 
-        def stands(few: Index) -> Mask:
+        def wrong(few: Index) -> Mask:
             return ~np.isin(
-                column[few], columns_at_ends(run, lone_columns(run.point, np.unique(column[few])))
+                column[few], columns_at_ends(run, single_columns(run.point, np.unique(column[few])))
             )
 
-        i = not_numbers[~standing(column, np.arange(len(column)), stands)]
+        i = not_numbers[~confirmed_mismatches(column, np.arange(len(column)), wrong)]
         yield Decided(i, np.array(limits(judged.derivative.take(i)), object))
 
 
-# ---- Ties of order statistics: outputs that no one of several equal inputs moves, and all of them
-# do (a sort, the median, the third largest)
-# Ties of order statistics: outputs that no one of several equal inputs moves, and all of them do (a
-# sort, the median, the third largest).
-# There f has no derivative, and no difference along one column shows it: the value in the middle of
-# a tie stays where it is whichever of the tied moves. Every order of the tied values has a gradient
-# of its own, so a mismatch against the zero that was measured proves nothing. Central differences
-# tell: those of a function with a derivative add up (and so do those of kinks along single
-# columns), those of a tie do not.
+# ---- Ties of order statistics: outputs that no single one of several equal inputs moves, though
+# all of them together do (a sort, the median, the third largest)
+# There f has no derivative, and no difference along one column shows that: the value in the middle
+# of a tie stays where it is whichever of the tied inputs moves. Every order of the tied values has
+# its own gradient, so a mismatch against the measured zero proves nothing. Central differences
+# distinguish the two: those of a function with a derivative add up (and so do those of kinks along
+# single columns), those of a tie do not.
 TIED_RUNGS = (8, 10)  # 8e-6 and 6e-7 of s: below the quick rungs, well above the roundings
-TRIALS = 12  # at most: one shows a tie of three with a chance of a half
-# Of what is missing at the coarser step: that of a smooth function goes with the step
+TRIALS = 12  # at most: one trial shows a tie of three with probability one half
+# Fraction of the deficit at the coarser step that must last: the deficit of a smooth function
+# shrinks with the step
 LASTS = 0.5
 SURE = 30.0  # standard deviations of noise
-SHARE = 1e-3  # of |a|·s: less is another matter than the gradient in question
+SHARE = 1e-3  # of |a|·s: a smaller deficit does not bear on the gradient in question
 
 
 def excuse_ties(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Mismatches of zero differences are undecided where the output does not add up when columns
-    that hold the same number move together.
+    """Make mismatches of zero differences undecided where the output's changes do not add up when
+    columns that hold the same number move together.
 
-    At most 144 forward calls in all for a number that several columns hold.
+    At most 144 forward calls in total for a number that several columns hold.
     """
     zeros = np.flatnonzero(judged.wrong & (judged.derivative.value == 0))
     column, c = judged.column[zeros], run.columns
@@ -620,8 +627,8 @@ def excuse_ties(run: Run, judged: Judged) -> Iterator[Decided]:
 
 
 def _deficit(run: Run, columns: Index, trial: int) -> Array:
-    """By how much slopes [M] along two halves of the columns miss that along both; 0 where less and
-    less is missing."""
+    """Return the differences [M] between the slope along all columns and the sum of the slopes
+    along two halves of them; 0 where the difference shrinks with the step."""
     c = run.columns
     seed, noise, deficits = run.point.seed.within("tied", int(columns[0]), trial), run.noise, []
     move = signed_weights_float32(len(columns), seed.generator("move")) * c.scale[columns]
@@ -637,23 +644,24 @@ def _deficit(run: Run, columns: Index, trial: int) -> Array:
     return np.where(deficits[1] >= LASTS * deficits[0], deficits[1], 0.0)
 
 
-# ---- Sums of gradients at a kink: a subgradient holds along several inputs moved together, too
+# ---- Sums of gradients at a kink: a subgradient also holds along several inputs moved together
 KINK_RUNGS = range(4, 10)
 SUM_SLACK = 1e-6  # of Σ|a|
 NEARBY_RUNGS = (6, 8)  # the distances from x of the points whose slopes are measured
 WITHIN = 1 / 16  # of that distance: the step of such a slope
-# Random sides of the kinks, beside those with the largest and the least slopes and those nearest to
-# the gradients
+# Random sides of the kinks, in addition to those with the largest and the smallest slopes and those
+# nearest to the gradients
 PIECES = 8
-BLURRED = 1e-3  # of Σ|a|: a sum that lies beyond the slopes by less than such a bar is one of them
+# Of Σ|a|: a sum that exceeds the slopes by less than such a bar counts as one of them
+BLURRED = 1e-3
 NEARBY_CALLS = 4 * (3 + PIECES)  # forward calls
 
 
 def judge_kink_sums(run: Run, judged: Judged) -> Judged:
-    """Elements at a kink that passed are wrong where their sum is no slope that f has near x along
+    """Judge elements at a kink that passed as wrong where their sum is no slope of f near x along
     all of them.
 
-    12 forward calls for outputs that share their kinks; 44 more an output whose sum is no slope at
+    12 forward calls for outputs that share their kinks; 44 more per output whose sum is no slope at
     x itself. Undecided where slopes nearby are not known well enough.
     """
     if not judged.derivative.rough:
@@ -662,7 +670,7 @@ def judge_kink_sums(run: Run, judged: Judged) -> Judged:
     elements_of: dict[int, list[int]] = defaultdict(list)
     for i in kinked.tolist():
         elements_of[int(judged.out[i])].append(i)
-    # That share their columns share the calls
+    # Outputs that share their columns share the calls
     outputs_of: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for out, kinks in elements_of.items():
         if len(kinks) > 1:
@@ -676,8 +684,8 @@ def judge_kink_sums(run: Run, judged: Judged) -> Judged:
 
 
 def beyond_slopes(run: Run, columns: Index, outs: Index, a: Array) -> Mask:
-    """Outputs [k] whose analytic values a [k, columns] add up to more, or less, than the slopes at
-    x along all columns together."""
+    """Return the outputs [k] whose analytic values a [k, columns] sum to more than the largest, or
+    less than the smallest, slope at x along all columns together."""
     point, c, sides = run.point, run.columns, list[Best]()
     steps = [BASE * c.scale[columns].min() * RATIO ** float(-k) for k in KINK_RUNGS]
     for sign in (-1.0, 1.0):
@@ -692,8 +700,8 @@ def beyond_slopes(run: Run, columns: Index, outs: Index, a: Array) -> Mask:
 
 
 def _against_pieces(run: Run, judged: Judged, i: Index) -> Judged:
-    """Elements i of one output against the slopes along all of their columns in the pieces of f
-    around x."""
+    """Judge elements i of one output against the slopes along all of their columns in the smooth
+    pieces of f around x."""
     if run.over_budget(NEARBY_CALLS) or run.columns.rounded:
         return judged.decided(i, Limit.KINK_SUM)
     d = judged.derivative
@@ -721,7 +729,7 @@ def _against_pieces(run: Run, judged: Judged, i: Index) -> Judged:
     limit = judged.limit.copy()
     left = d.left.copy()
     right = d.right.copy()
-    # The sides: along all of them
+    # The slopes along all columns of the two sides
     verdict[i] = MISMATCH
     limit[i] = Limit.KINK_SUM
     left[i] = slope.min()
@@ -732,8 +740,8 @@ def _against_pieces(run: Run, judged: Judged, i: Index) -> Judged:
 
 
 def _slope_nearby(run: Run, columns: Index, out: int, away: Array) -> tuple[float, float]:
-    """The slope of an output along all columns at a point beside x, in a direction, and its bar: 4
-    forward calls."""
+    """Return the slope of an output along all columns at a point near x, in direction `away`, and
+    its bar: 4 forward calls."""
     point = run.point
     c = run.columns
     slopes = list[float]()
@@ -748,16 +756,17 @@ def _slope_nearby(run: Run, columns: Index, out: int, away: Array) -> tuple[floa
     return slopes[1], abs(slopes[1] - slopes[0]) + Z * float(run.noise[out]) / h
 
 
-# ---- Undecided elements that are right all the same: negligible by the size of their own input
+# ---- Undecided elements that are right nevertheless: negligible relative to their own input
 # element, or zero where no step moves that
-HUNDREDTH = 0.01  # of a derivative: a bar in which no error that matters could hide
+HUNDREDTH = 0.01  # of a derivative: a bar too narrow to hide an error that matters
 
 
 def pass_slight(run: Run, judged: Judged) -> Judged:
-    """Undecided elements that are negligible by their own |x|, and known to a HUNDREDTH, are right.
+    """Pass undecided elements that are negligible relative to their own |x| and known to a
+    HUNDREDTH.
 
-    A floor is divided by the tensor's RMS, or small elements would pass unseen beside large ones;
-    in hypot of 1e-12 and 1 that asks for digits of the smaller one's derivative that no difference
+    A floor is divided by the tensor's RMS, or small elements would pass unchecked among large ones.
+    In hypot of 1e-12 and 1 that requires digits of the smaller one's derivative that no difference
     of f has.
     """
     d = judged.derivative
@@ -767,7 +776,7 @@ def pass_slight(run: Run, judged: Judged) -> Judged:
         & (np.abs(judged.analytic - d.value) <= d.bar)
         & (d.bar <= HUNDREDTH * np.abs(d.value))
     )
-    # The nearer steps do not say otherwise
+    # The smaller steps agree
     agreed = ~np.isfinite(d.second) | (d.far & (np.abs(judged.analytic - d.second) <= d.second_bar))
     i = np.flatnonzero(known & agreed & ~judged.tolerances.unproven)
     reach = (
@@ -779,8 +788,8 @@ def pass_slight(run: Run, judged: Judged) -> Judged:
 
 
 def pass_unmovable(run: Run, judged: Judged) -> Judged:
-    """Zeros where x is infinite or NaN: x + h is x for every step h, so f, finite there, is
-    constant along all of them."""
+    """Pass zeros where x is infinite or NaN: x + h is x for every step h, so that f, finite there,
+    is constant along all of them."""
     x, f0 = run.columns.x, run.point.f0
     if run.columns.finite:
         return judged
@@ -809,10 +818,11 @@ SYMMETRIC = 2.0**-45  # of the largest entry; in float32 only bitwise symmetry i
 
 
 def excuse_symmetric(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Where an input is (conjugate) symmetric: an op may read one triangle and spread the gradient
-    over both.
+    """Excuse mismatches where an input is (conjugate) symmetric: an op may read one triangle and
+    spread the gradient over both.
 
-    Undecided where the gradient is itself symmetric, and right along the symmetric direction.
+    An element is undecided where the gradient is itself symmetric and right along the symmetric
+    direction.
     """
     c = run.columns
     bad = np.flatnonzero(judged.wrong)
@@ -822,7 +832,7 @@ def excuse_symmetric(run: Run, judged: Judged) -> Iterator[Decided]:
             or not x.numel()
             or x.shape[-1] != x.shape[-2]
             or (c.mirror[c.of(t)] >= 0).any()
-            # To rounding: b @ b.mT is not bitwise symmetric everywhere
+            # Symmetric up to rounding: b @ b.mT is not bitwise symmetric everywhere
             or not ((x - x.mT.conj()).abs() <= SYMMETRIC * x.abs().amax()).all()
         ):
             continue
@@ -831,7 +841,7 @@ def excuse_symmetric(run: Run, judged: Judged) -> Iterator[Decided]:
         mirrored = first + mirror[judged.column[wrong] - first]
         signs = sign[judged.column[wrong] - first]
         diagonal = mirrored == judged.column[wrong]
-        # The imaginary part of a real number
+        # The imaginary part of a real diagonal element
         yield Decided(wrong[diagonal & (signs < 0)], Limit.SYMMETRY)
         wrong, mirrored, signs = (each[~diagonal] for each in (wrong, mirrored, signs))
         values = signs * run.analytic(mirrored, judged.out[wrong])
@@ -846,8 +856,8 @@ def excuse_symmetric(run: Run, judged: Judged) -> Iterator[Decided]:
 
 
 def _right_along_pair(run: Run, judged: Judged, mirrored: Array, other: int, sign: float) -> Mask:
-    """Elements of one column that are right when it moves together with its mirror image `other`,
-    whose analytic values are `mirrored` [E]."""
+    """Return which elements of one column are right when it moves together with its mirror image
+    `other`, whose analytic values are `mirrored` [E]."""
     column = int(judged.column[0])
     scale = run.columns.scale[column]
     line = DirectionLine(run.point, np.array([column, other]), np.array([scale, sign * scale]))
@@ -866,8 +876,8 @@ def _right_along_pair(run: Run, judged: Judged, mirrored: Array, other: int, sig
     )
 
 
-# ---- What may explain a mismatch, in the order in which it is asked. What no excuse explains is
-# wrong
+# ---- The excuses for a mismatch, in the order in which they are tried. A mismatch that no excuse
+# explains is wrong
 Excuse = Callable[[Run, Judged], Iterator[Decided]]
 """The mismatches that it explains, with the reason; it writes nothing, and calls nothing where none
 is left."""
@@ -884,8 +894,8 @@ EXCUSES: tuple[Excuse, ...] = (
 
 
 def excused(run: Run, judged: Judged) -> Judged:
-    """The elements as a check tells of them, whatever they were measured with: slight and unmovable
-    ones passed, mismatches excused, kinks summed."""
+    """Return the elements with all excuses applied, however they were measured: slight and
+    unmovable ones passed, mismatches excused, sums at kinks judged."""
     judged, above = judge_above_steps(run, pass_unmovable(run, judged.with_limits()))
     judged = pass_slight(run, judged)
     for excuse in EXCUSES:

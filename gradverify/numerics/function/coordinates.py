@@ -1,4 +1,5 @@
-"""Torch's dtypes by their names, and by each its unit roundoff."""
+"""Torch's dtypes by name with their unit roundoff, tensors as real coordinates, and the columns of
+the inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, joined, repeated
 from gradverify.torch_private import is_zerotensor
 
-# ---- Torch's dtypes by their names, and by each its unit roundoff
+# ---- Torch's dtypes by name, and the unit roundoff of each
 DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in dtypes.TABLE}
 UNITS: Mapping[torch.dtype, float] = {
     DTYPES[name]: held.roundoff for name, held in dtypes.TABLE.items() if held.roundoff is not None
@@ -40,7 +41,7 @@ Part = Literal["re", "im"]
 
 
 def flat_real(tensor: Tensor) -> Tensor:
-    """The real coordinates [n] as float64 on the CPU, detached."""
+    """Return the real coordinates [n] as float64 on the CPU, detached."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
@@ -52,14 +53,14 @@ def flat_real(tensor: Tensor) -> Tensor:
 
 
 def flat_all(tensors: Sequence[Tensor]) -> Tensor:
-    """The real coordinates of several tensors, one after the other: [n1 + n2 + …]."""
+    """Return the real coordinates of several tensors, concatenated: [n1 + n2 + …]."""
     if tensors:
         return torch.cat([flat_real(tensor) for tensor in tensors])
     return torch.zeros(0, dtype=torch.float64)
 
 
 def numbers(tensor: Tensor) -> Array:
-    """`flat_real` as an array; may share memory with the tensor."""
+    """Return `flat_real` as an array; it may share memory with the tensor."""
     if tensor.dtype is not torch.float64:
         return flat_real(tensor).numpy()
     try:
@@ -71,22 +72,22 @@ def numbers(tensor: Tensor) -> Array:
 
 
 def real_shape(shape: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
-    """The shape of a tensor's real coordinates: re and im of a complex one along an axis of their
-    own."""
+    """Return the shape of a tensor's real coordinates: re and im of a complex one along an
+    additional last axis."""
     return (*shape, 2) if dtype.is_complex else tuple(shape)
 
 
 def one_hot(
     shape: Sequence[int], dtype: torch.dtype, device: torch.device, coordinate: int
 ) -> Tensor:
-    """A cotangent: 1 (or i) at one real coordinate, zero elsewhere."""
+    """Return a cotangent: 1 (or i) at one real coordinate, zero elsewhere."""
     cotangent = torch.zeros(tuple(shape), dtype=dtype, device=device)
     (torch.view_as_real(cotangent) if dtype.is_complex else cotangent).view(-1)[coordinate] = 1.0
     return cotangent
 
 
 def rms(magnitude: Array) -> float:
-    """The root mean square of the finite magnitudes, 0 where there are none; squares neither
+    """Return the root mean square of the finite magnitudes, 0 where there are none; squares neither
     overflow nor vanish."""
     magnitude = magnitude[np.isfinite(magnitude)]
     largest = float(magnitude.max(initial=0.0))
@@ -96,7 +97,7 @@ def rms(magnitude: Array) -> float:
 def place(
     shape: Sequence[int], is_complex: bool, coordinate: int
 ) -> tuple[tuple[int, ...], Part | None]:
-    """The index (and part) of a real coordinate in a tensor of that shape."""
+    """Return the index (and part) of a real coordinate in a tensor of that shape."""
     part: Part | None = None
     if is_complex:
         coordinate, part = coordinate // 2, ("im" if coordinate % 2 else "re")
@@ -111,12 +112,13 @@ def place(
 # domain and its precision
 @dataclass(frozen=True)
 class Columns(Record):
-    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign,
-    tensor, x, scale, the tensor's RMS, domain.
+    """The columns: what one perturbation moves. Arrays [C]: coordinate within all inputs, its
+    mirror image (−1: none) and the mirror's sign, tensor, x, scale, the tensor's RMS (`typical`),
+    domain, and whether the input is of single precision.
 
-    Numbers that all columns have in common take the memory of one.
-    `scale` is |x|, or the tensor's RMS where x is 0 or not finite. `x` may be the memory of the
-    input, which is never written to.
+    A number that all columns have in common takes the memory of one. `scale` is |x|, or the
+    tensor's RMS where x is 0 or not finite. `x` may be the memory of the input, which is never
+    written to.
     """
 
     coordinate: Index
@@ -135,7 +137,7 @@ class Columns(Record):
 
     @cached_property
     def size(self) -> Array:
-        """What a floor is divided by: max(|x|, RMS)."""
+        """The divisor of a floor: max(|x|, RMS)."""
         return np.maximum(self.scale, self.typical)
 
     @cached_property
@@ -143,7 +145,7 @@ class Columns(Record):
         tensors = int(self.tensor[-1]) + 1 if len(self.tensor) else 0
         if tensors == 1 and self.whole:
             return {0: self.coordinate}
-        # They are numbered through
+        # Columns are numbered consecutively by tensor
         ends = np.searchsorted(self.tensor, np.arange(tensors + 1)).tolist()
         return {tensor: np.arange(start, end) for tensor, (start, end) in enumerate(pairwise(ends))}
 
@@ -151,7 +153,8 @@ class Columns(Record):
         return self._by_tensor.get(tensor, np.zeros(0, np.intp))
 
     def of_tensor(self, tensor: int, start: int) -> Columns:
-        """Those of one tensor, whose coordinates are counted from `start`, its first."""
+        """Return the columns of one tensor, whose coordinates are counted from `start`, its
+        first."""
         numbers = self.of(tensor)
         part = self.take(slice(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else slice(0))
         if not start:
@@ -161,27 +164,27 @@ class Columns(Record):
 
     @cached_property
     def free(self) -> bool:
-        """No column has a domain."""
+        """Whether no column has a domain."""
         return not (np.isfinite(self.low) | np.isfinite(self.high)).any()
 
     @cached_property
     def paired(self) -> bool:
-        """Some column moves its mirror image with it."""
+        """Whether some column moves its mirror image with it."""
         return bool((self.mirror >= 0).any())
 
     @cached_property
     def whole(self) -> bool:
-        """Column k is coordinate k."""
+        """Whether every column k is coordinate k."""
         return not len(self.coordinate) or int(self.coordinate[-1]) == len(self.coordinate) - 1
 
     @cached_property
     def rounded(self) -> bool:
-        """Some input holds less than float64."""
+        """Whether some input is of lower precision than float64."""
         return bool(self.single.any())
 
     def combined(self, g: Array) -> Array:
-        """Gradients in all input coordinates […, N] as one number a column […, C]: for pairs the
-        sum of both."""
+        """Return gradients in all input coordinates […, N] as one number per column […, C]: for
+        pairs the sum of both."""
         if not self.paired and g.shape[-1] == len(self):
             return g
         return np.where(
@@ -191,23 +194,23 @@ class Columns(Record):
         )
 
     def any_of(self, coordinates: Mask) -> Mask:
-        """Columns [C] that move one of these coordinates [N]."""
+        """Return which columns [C] move one of these coordinates [N]."""
         return coordinates[self.coordinate] | ((self.mirror >= 0) & coordinates[self.mirror])
 
     def cast(self, x: Array, columns: Index) -> Array:
-        """Rounded to the inputs' precision."""
+        """Return x rounded to the inputs' precision."""
         if not self.rounded:
             return x
         return np.where(self.single[columns], x.astype(np.float32).astype(float), x)
 
     @cached_property
     def finite(self) -> bool:
-        """Every x is finite."""
+        """Whether every x is finite."""
         return bool(np.isfinite(self.x).all())
 
     def ulp(self, columns: Index) -> Array:
-        """The distance [k] between the numbers at x, or at the scale where x is 0; of columns in
-        ascending order."""
+        """Return the spacing [k] of floating-point numbers at x, or at the scale where x is 0; for
+        columns in ascending order."""
         selected = in_a_row(columns)
         x = np.abs(self.x[selected])
         at = np.where(x != 0, x, self.scale[selected])
@@ -224,8 +227,8 @@ def columns_of(
     symmetric: Sequence[bool],
     specified: Sequence[Tensor | None] = (),
 ) -> Columns:
-    """The columns of all inputs, in order. `specified`: the elements that a sparse input has; None
-    (or nothing at all): every one."""
+    """Return the columns of all inputs, in order. `specified`: the elements that a sparse input
+    has; None (or an empty sequence): all."""
     parts, start = [], 0
     masks = specified or [None] * len(inputs)
     for n, (t, domain, pairs, mask) in enumerate(
@@ -258,14 +261,14 @@ def columns_of(
 
 
 def _held(t: Tensor, mask: Tensor) -> Index:
-    """The real coordinates of the elements where the mask is true."""
+    """Return the real coordinates of the elements where the mask is true."""
     places = np.flatnonzero(mask.cpu().numpy())
     return np.stack([2 * places, 2 * places + 1], 1).reshape(-1) if t.is_complex() else places
 
 
 def _scales(t: Tensor, x: Array, held: Index) -> tuple[Array, float]:
-    """The scale [n] of each real coordinate x of a tensor, those at `held`, and what is typical of
-    them."""
+    """Return the scale [n] of each real coordinate x of a tensor, those at `held`, and their
+    typical size."""
     magnitude = np.abs(x)
     if t.is_complex():
         moduli = (
@@ -278,8 +281,8 @@ def _scales(t: Tensor, x: Array, held: Index) -> tuple[Array, float]:
 
 
 def mirror_of(t: Tensor) -> tuple[Index, Array]:
-    """For each real coordinate of a batch of square matrices its place in the (conjugate)
-    transpose, and the sign it has there."""
+    """Return for each real coordinate of a batch of square matrices its place in the (conjugate)
+    transpose, and its sign there."""
     place = torch.arange(t.numel()).reshape(t.shape).mT.reshape(-1).numpy()
     if not t.is_complex():
         return place, np.ones(len(place))
@@ -287,8 +290,8 @@ def mirror_of(t: Tensor) -> tuple[Index, Array]:
 
 
 def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
-    """Columns of a symmetric (Hermitian) input: upper triangle with its mirror, the diagonal alone
-    and, where complex, real."""
+    """Return the columns of a symmetric (Hermitian) input: the upper triangle with its mirror, and
+    the diagonal by itself, only its real part where complex."""
     mirror, sign = mirror_of(t)
     coordinate = np.arange(len(mirror))
     keep = coordinate[(coordinate < mirror) | ((coordinate == mirror) & (sign > 0))]

@@ -1,5 +1,5 @@
 """A function around one point: values and VJPs at moved inputs, counted and timed, with the
-precision that their bits show."""
+precision that the bits of the values show."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ KEPT_BYTES = 1 << 24  # bytes: more than the arrays of one tile that are freed t
 
 
 def keep_freed() -> None:
-    """Lets glibc keep up to twice KEPT of freed memory.
+    """Let glibc keep up to twice KEPT_BYTES of freed memory.
 
-    It gives back what is more than twice the largest block that it ever saw freed, and gets it
+    glibc returns memory beyond twice the largest block that it ever saw freed, and acquires it
     again page by page for the next array: a tenth of the time of a comparison of some 10⁵ elements.
-    Nothing is written here, so that no page is taken; other C libraries do not mind.
+    The block here is never written to, so that no page is taken; other C libraries are not
+    affected.
     """
     torch.empty(KEPT_BYTES, dtype=torch.uint8)
 
 
 # The inputs' own memory: perturbed in place and restored, so that every call sees the same
 # addresses.
-# What is written stays until something else is, or until it is restored: the calls along a line
-# write the same coordinates, each time all of them.
-# Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section
-# 5).
+# Written values stay until other coordinates are written, or until they are restored: the calls
+# along a line write the same coordinates each time. Untouched rows of a batch then stay bitwise the
+# same in torch's CPU operators (method.md section 5).
 @dataclass(frozen=True)
 class TensorPart:
     """The coordinates of one tensor among those of a selection: their places in the tensor, and
-    which of the selection they are."""
+    their positions (`which`) in the selection."""
 
     tensor: int
     places: Index | slice
@@ -67,7 +67,7 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class Selection:
-    """Coordinates that are written together, and the numbers that stand there at the point of the
+    """Coordinates that are written together, and their original values at the point of the
     check."""
 
     parts: tuple[TensorPart, ...]
@@ -75,8 +75,8 @@ class Selection:
 
 
 class Buffers:
-    """A copy of each input. Their real coordinates are numbered through in logical order: those of
-    tensor t are starts[t] … starts[t + 1] − 1.
+    """A copy of each input. Their real coordinates are numbered consecutively in logical order:
+    tensor t has starts[t] … starts[t + 1] − 1.
 
     `x`: the coordinates, where the caller holds them already.
     """
@@ -91,7 +91,7 @@ class Buffers:
         self._written: Selection | None = None
 
     def selected(self, coordinates: Index) -> Selection:
-        """A selection of coordinates, in their order."""
+        """Return a selection of coordinates, in their order."""
         if not len(coordinates):
             return Selection((), np.zeros(0))
         run = in_a_row(coordinates)
@@ -114,14 +114,14 @@ class Buffers:
         return Selection(tuple(parts), self.x[run])
 
     def write(self, selection: Selection, x: Array) -> None:
-        """Writes x [k] there; everything else is as at the point."""
+        """Write x [k] to the selection; all other coordinates are as at the point."""
         if self._written is not selection:
             self.restore()
             self._written = selection
         self._put(selection, x)
 
     def restore(self) -> None:
-        """Everything is as at the point again."""
+        """Restore all coordinates to their values at the point."""
         if self._written is not None:
             self._put(self._written, self._written.original)
             self._written = None
@@ -140,7 +140,7 @@ class Buffers:
 
 
 def _counted_from(places: Index | slice, start: int) -> Index | slice:
-    """Counted from `start` on."""
+    """Return the places counted from `start`."""
     if not start:
         return places
     if isinstance(places, slice):
@@ -149,8 +149,8 @@ def _counted_from(places: Index | slice, start: int) -> Index | slice:
 
 
 def _memory(t: Tensor) -> AnyArray | None:
-    """The numbers of a real tensor in logical order, as a view; None where there is none (not
-    contiguous, on a GPU, bfloat16)."""
+    """Return the numbers of a real tensor in logical order, as a view; None where that is
+    impossible (not contiguous, on a GPU, bfloat16)."""
     if (
         t.device.type != "cpu"
         or not t.is_contiguous()
@@ -161,18 +161,19 @@ def _memory(t: Tensor) -> AnyArray | None:
     return memory
 
 
-# ---- How long a call takes: the least of several, and without the time that the machine gave to
-# others meanwhile
+# ---- The duration of a call: the minimum of several, without the time that the machine spent on
+# other programs
 
-# Seconds: a shorter call mostly runs undivided (beside six busy loops the least of 25 calls of 1.4
-# ms: 1.34 to 1.42; of 25 ms: to 438)
+# Seconds: a shorter call is mostly not interrupted (with six busy loops running, the fastest of 25
+# calls of 1.4 ms took 1.34 to 1.42 ms; of 25 ms, up to 438 ms)
 SLICE = 2e-3
-# Of Linux: nanoseconds run, nanoseconds waited for a processor, slices
+# Linux: nanoseconds run, nanoseconds waited for a processor, time slices
 SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 def waited() -> float:
-    """Seconds that this thread was ready to run and did not; 0 where the system does not tell."""
+    """Return the seconds that this thread was ready to run and did not; 0 where the system does not
+    report them."""
     try:
         return int(SCHEDULED.read_bytes().split()[1]) * 1e-9
     except (OSError, ValueError, IndexError):
@@ -181,8 +182,9 @@ def waited() -> float:
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds since some moment, and those of them that went to other programs; CPU seconds of this
-    process; seconds until which `timeout` counts."""
+    """Sources of time: seconds since some moment (`now`), the part of them spent on other programs
+    (`waited`), CPU seconds of this process (`cpu`), and the wall time that `timeout` counts
+    (`wall`)."""
 
     now: Callable[[], float] = perf_counter
     waited: Callable[[], float] = waited
@@ -191,8 +193,8 @@ class Clock:
 
 
 class Stopwatch:
-    """`fastest`: seconds of the fastest call so far; infinite where there was none. `calls`: how
-    many were timed."""
+    """Times calls. `fastest`: seconds of the fastest call so far, infinite before the first.
+    `calls`: how many were timed."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.fastest = clock, math.inf
@@ -201,7 +203,7 @@ class Stopwatch:
 
     def start(self) -> None:
         self._began = self.clock.now()
-        # Short calls are not worth asking
+        # For short calls the waiting time is not read
         self._waited = self.clock.waited() if SLICE < self.fastest < math.inf else math.inf
 
     def stop(self) -> None:
@@ -214,26 +216,26 @@ class Stopwatch:
 
 # ---- A function of tensors as a map Rᶜ → Rᴹ around one point: values at perturbed inputs, rows of
 # its Jacobian by backward, every call counted
-SAMPLED = 4096  # values a call whose bits are looked at
+SAMPLED = 4096  # values per call whose bits are examined
 
 
 class Function(Protocol):
-    """What is checked. The caller counts its calls; `inputs` are never written.
+    """The function under check. The caller counts its calls; `inputs` are never written to.
 
-    It may have more, for which it is not asked by a protocol, as Python 3.11 takes tens of
-    microseconds to say whether an object is one:
+    A function may have more attributes. They are not declared in a protocol, because in Python 3.11
+    `isinstance` with one takes tens of microseconds:
 
-    - `narrow`, where backward is of less precision than the values (None: it is not);
-    - `here()`, the values at its own inputs where it was called there already, in memory that no
-      backward writes into (None: ask `values`);
-    - `earlier`, what it gave there before that (None: nothing);
-    - `shaken(inputs, number)`, as `values`, each operation off by up to two roundings at random in
-      its own dtype, in another way for each number; and the coarsest of their roundoffs;
-    - `shaken_vjp(number, cotangents, inputs, roundings)`, as `vjp` and the forward before it, the
-      inputs off by up to so many roundings at random and each operation in float64 by two
-      (stochastic arithmetic), in another way for each number (None: it raised);
-    - `vjps(output, cotangents, wanted)`, the gradients of these inputs [n, *shape of x] for
-      cotangents [n, *shape of y] of one output (None: they are to come one by one).
+    - `narrow`: the backward, where it is of lower precision than the values (None: it is not);
+    - `here()`: the values at its own inputs where it was called there already, in memory that no
+      backward writes into (None: call `values`);
+    - `earlier`: the values of an earlier call there (None: there was none);
+    - `shaken(inputs, number)`: as `values`, each operation off by up to two roundings at random in
+      its own dtype, differently for each number; and the coarsest of their roundoffs;
+    - `shaken_vjp(number, cotangents, inputs, roundings)`: as `vjp` and the forward before it, the
+      inputs off by up to `roundings` roundings at random and each operation in float64 by two
+      (stochastic arithmetic), differently for each number (None: it raised);
+    - `vjps(output, cotangents, wanted)`: the gradients of these inputs [n, *shape of x] for
+      cotangents [n, *shape of y] of one output (None: they must be computed one by one).
     """
 
     @property
@@ -242,38 +244,38 @@ class Function(Protocol):
         ...
 
     def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The differentiable outputs at perturbed inputs; may raise. The inputs are lent for the
-        call only."""
+        """Return the differentiable outputs at perturbed inputs; may raise. The inputs are valid
+        during the call only."""
         ...
 
     def vjp(
         self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
     ) -> Sequence[Tensor]:
-        """One gradient per input (None among the cotangents: zeros), at `inputs` or at the
+        """Return one gradient per input (None among the cotangents: zeros), at `inputs` or at the
         function's own."""
         ...
 
 
 class Narrow(Protocol):
-    """The backward of a function that takes and returns float64, where it computes in less than
-    that: what is compared is its float32 self."""
+    """The backward of a function that takes and returns float64, where it computes in lower
+    precision: the float32 version of the function is under check."""
 
     @property
     def unit(self) -> float:
-        """Its unit roundoff."""
+        """The unit roundoff of the backward."""
         ...
 
     def full(
         self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
     ) -> Sequence[Tensor] | None:
-        """As `Function.vjp`, by the backward in float64; None where it refuses that."""
+        """Return the result of `Function.vjp` by the backward in float64; None where that fails."""
         ...
 
     def perturbed(
         self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]
     ) -> Sequence[Tensor] | None:
-        """As `full`, where forward and backward round as in float32, at random; in another way for
-        each number."""
+        """Return the result of `full` with forward and backward rounded as in float32, at random;
+        differently for each number."""
         ...
 
 
@@ -281,9 +283,9 @@ class Point:
     """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer
     per input in place and restores it.
 
-    `seed`: of everything that is drawn at random. `batched`: whether VJPs come in batches; None
-    where nobody has tried. `compared`: the output tensors of which a batch agreed with a plain
-    backward. `before`: f [M] as an earlier call at the point gave it, if one did.
+    `seed`: of all random draws. `batched`: whether VJPs can be batched; None before the first
+    attempt. `compared`: the (output, input) tensors for which a batch agreed with a plain backward.
+    `before`: f [M] of an earlier call at the point, if there was one.
     """
 
     def __init__(
@@ -299,7 +301,7 @@ class Point:
         self._inputs = Buffers(function.inputs, columns.x if columns.whole else None)
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
-        # The last row that was rounded, way by way
+        # The last row that was rounded at random, by number
         self._shaken: tuple[tuple[int, float], list[Array | None]] | None = None
         self.batched: bool | None = None
         self.compared = set[tuple[int, int]]()
@@ -311,7 +313,7 @@ class Point:
         values = [numbers(o) for o in outputs]
         self._lengths = [len(v) for v in values]
         self.parts = [slice(a, b) for a, b in pairwise(accumulate(self._lengths, initial=0))]
-        # `here` gives copies
+        # `here` returns copies
         self.f0 = joined(values if here is not None else [v.copy() for v in values])
         earlier = None if here is None else getattr(function, "earlier", None)
         self.before = None if earlier is None else joined([numbers(y) for y in earlier])
@@ -320,8 +322,8 @@ class Point:
 
     @property
     def fastest(self) -> float:
-        """Seconds of the fastest forward call but the first: that a machine stalls says nothing of
-        the function."""
+        """Seconds of the fastest forward call except the first; a stall of the machine is not a
+        property of the function."""
         return self._watch.fastest
 
     @property
@@ -339,7 +341,7 @@ class Point:
                     )
                 ]
             )
-            self._unit.flags.writeable = False  # everybody reads the same one
+            self._unit.flags.writeable = False  # shared by all readers
         return self._unit
 
     @cached_property
@@ -349,11 +351,11 @@ class Point:
 
     @property
     def backward_unit(self) -> float:
-        """The unit roundoff that gradients come in."""
+        """The unit roundoff of gradients."""
         return U32 if self.columns.rounded else self.narrow.unit if self.narrow else U64
 
     def shared(self, sizes: Array) -> Array:
-        """Sizes of outputs [M]; re and im of one number share the larger of theirs."""
+        """Return sizes of outputs [M]; re and im of one number share the larger of theirs."""
         result = sizes.copy()
         for part, (_, dtype, _) in zip(self.parts, self.shapes, strict=True):
             if dtype.is_complex:
@@ -361,32 +363,33 @@ class Point:
         return result
 
     def changes(self, f: Array, part: slice = slice(None)) -> Array:
-        """f − f(x) of f [M], or of a part of it; an infinity that stays is no change."""
+        """Return f − f(x) of f [M], or of a part of it; an infinity that stays is no change."""
         f, f0 = f[part], self.f0[part]
         return np.where(f == f0, 0.0, f - f0)
 
     def unit_of_x(self, tensor: int) -> float:
-        """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""
+        """Return the error of a step relative to |x|: x ± h d is rounded to the input's
+        precision."""
         c = self.columns
         return U32 if c.rounded and c.single[c.of(tensor)].any() else U64
 
     def unit_of(self, output: int) -> float:
-        """The unit roundoff of an output tensor."""
+        """Return the unit roundoff of an output tensor."""
         return float(self.unit[self.parts[output]].max(initial=U64))
 
     @property
     def buffers(self) -> list[Tensor]:
-        """The inputs, as they are at the point."""
+        """The inputs at the point."""
         self._inputs.restore()
         return self._inputs.tensors
 
     def values(self) -> Array:
-        """f [M] at the point itself; NaN where it raises or changes shape."""
+        """Return f [M] at the point itself; NaN where it raises or changes shape."""
         self._inputs.restore()
         return self._evaluated()
 
     def _evaluated(self) -> Array:
-        """f [M] at the inputs as they have been written."""
+        """Return f [M] at the inputs as they have been written."""
         self.forward += 1
         self._watch.start()
         try:
@@ -407,8 +410,8 @@ class Point:
         return np.concatenate([*parts, np.zeros(0)])
 
     def values_at(self, columns: Index, x: Array) -> Array:
-        """f [M] with these columns [k] set to x [k]; all NaN, without a call, where one of them
-        would leave its domain."""
+        """Return f [M] with these columns [k] set to x [k]; all NaN, without a call, where one of
+        them would leave its domain."""
         c = self.columns
         if (
             np.isnan(x).any()
@@ -419,7 +422,7 @@ class Point:
         return self.values_inside(columns, x)
 
     def values_inside(self, columns: Index, x: Array) -> Array:
-        """As `values_at`, of x known to lie within the domains."""
+        """Return the result of `values_at` for x known to lie within the domains."""
         place, to = self._place(columns), x
         if self.columns.paired:
             to = self._changes(columns, x)[1]
@@ -427,11 +430,11 @@ class Point:
         return self._evaluated()
 
     def shifted(self, columns: Index, by: Array | float) -> Array:
-        """f [M] with these columns moved by so much."""
+        """Return f [M] with these columns moved by `by`."""
         return self.values_at(columns, self.columns.cast(self.columns.x[columns] + by, columns))
 
     def _place(self, columns: Index) -> Selection:
-        """Where columns lie; a line asks for the same ones again and again."""
+        """Return where columns lie; cached, because a line uses the same columns repeatedly."""
         if self._last is None or self._last[0] is not columns:
             changed = (
                 columns
@@ -442,7 +445,8 @@ class Point:
         return self._last[1]
 
     def _changes(self, columns: Index, x: Array) -> tuple[Index, Array]:
-        """The coordinates that change with these columns, mirrors included, and their values."""
+        """Return the coordinates that change with these columns, mirrors included, and their
+        values."""
         c, changed = self.columns, self.columns.coordinate[columns]
         if not c.paired:
             return changed, x
@@ -452,25 +456,26 @@ class Point:
         return np.concatenate([changed, c.mirror[n]]), np.concatenate([x, mirrored])
 
     def row(self, output: int) -> Array:
-        """Row `output` of the analytic Jacobian [C] by one backward; for pairs the sum of both."""
+        """Return row `output` of the analytic Jacobian [C] by one backward; for pairs the sum of
+        both."""
         self.backward += 1
         return self.by_column(self.function.vjp(self._one(output)))
 
     def row_in_float64(self, output: int) -> Array | None:
-        """As `row`, by the function's own backward in the precision of its values; None where there
-        is none but the one that is compared."""
+        """Return the row as `row` does, by the function's own backward in the precision of its
+        values; None where there is only the backward under check."""
         self.backward += 1
         gradients = self.narrow.full(self._one(output)) if self.narrow else None
         return None if gradients is None else self.by_column(gradients)
 
     def row_rounding(self, output: int, ways: int, roundings: float = ULP) -> Array | None:
-        """What rounding makes of a row at the point [C], one standard deviation of so many ways to
-        round every operation at random: in float32 of `row_in_float64` where gradients come in
-        float32, else of `row`, at inputs so many roundings away. None where the function offers
-        fewer than two."""
-        narrow, asked = self.narrow, (output, roundings)
-        if self._shaken is None or self._shaken[0] != asked:
-            self._shaken = asked, []
+        """Return the effect of rounding on a row at the point [C]: one standard deviation over
+        `ways` random roundings of every operation. In float32 of `row_in_float64` where gradients
+        are float32, else of `row`, at inputs up to `roundings` roundings away. None where the
+        function supports fewer than two."""
+        narrow, key = self.narrow, (output, roundings)
+        if self._shaken is None or self._shaken[0] != key:
+            self._shaken = key, []
         rows = self._shaken[1]
         shaken = (
             partial(self.function.shaken_vjp, roundings=roundings)
@@ -486,9 +491,9 @@ class Point:
         return np.std(given, 0, ddof=1) if len(given) > 1 else None
 
     def spread(self, ways: int) -> tuple[Array, float]:
-        """What rounding does to each output [M], one standard deviation of so many ways to round
-        every operation, and the coarsest roundoff among these; 0 where that is not offered, or
-        fewer than two of them have values."""
+        """Return the effect of rounding on each output [M], one standard deviation over `ways`
+        random roundings of every operation, and the coarsest roundoff among these; 0 where that is
+        not supported, or fewer than two of them have values."""
         found, coarsest = list[Array](), 0.0
         if hasattr(self.function, "shaken"):
             for number in range(ways):
@@ -502,30 +507,30 @@ class Point:
         return np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0) / ULP, coarsest
 
     def output_tensor(self, output: int) -> int:
-        """Which output tensor an output, counted through all of them, is of."""
+        """Return the output tensor of an output that is counted through all of them."""
         return next(n for n, part in enumerate(self.parts) if part.start <= output < part.stop)
 
     def _one(self, output: int) -> list[Tensor | None]:
-        """The cotangents that pull this output back alone."""
+        """Return the cotangents that pull back this output alone."""
         n = self.output_tensor(output)
         shape, dtype, device = self.shapes[n]
         one = one_hot(shape, dtype, device, output - self.parts[n].start)
         return [one if i == n else None for i in range(len(self.parts))]
 
     def columns_of(self, tensor: int) -> Columns:
-        """The columns of one input tensor, its coordinates counted from 0."""
+        """Return the columns of one input tensor, its coordinates counted from 0."""
         return self.columns.of_tensor(tensor, int(self.starts[tensor]))
 
     def by_column(self, gradients: Sequence[Tensor]) -> Array:
-        """Gradients of the inputs as one number a column [C]."""
+        """Return gradients of the inputs as one number per column [C]."""
         return self.columns.combined(np.concatenate([numbers(t) for t in gradients]))
 
 
-# ---- Lines through the inputs of a function of tensors: one real coordinate by itself, or several
-# moved together
+# ---- Lines through the inputs of a function of tensors: one real coordinate, or several moved
+# together
 @dataclass(frozen=True)
 class ElementLine:
-    """The line of one column: t is the change of x, `scale` may be raised above |x|."""
+    """The line of one column: t is the change of x, and `scale` may be larger than |x|."""
 
     point: Point
     column: int
@@ -538,7 +543,7 @@ class ElementLine:
 
     @cached_property
     def _start(self) -> tuple[Index, float, bool]:
-        """The column, its x, and whether it holds less than float64."""
+        """The column, its x, and whether it is of lower precision than float64."""
         c = self.point.columns
         return np.array([self.column]), float(c.x[self.column]), bool(c.single[self.column])
 
@@ -551,7 +556,8 @@ class ElementLine:
 
 
 def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
-    """The line of one column; `wide`: at least unit scale, for what does not move nearer."""
+    """Return the line of one column; `wide`: of at least unit scale, for outputs that smaller steps
+    do not move."""
     x = float(point.columns.x[column])
     scale = float(point.columns.scale[column])
     return ElementLine(point, column, max(scale, 1.0) if wide else scale, abs(x))
@@ -562,7 +568,7 @@ class DirectionLine:
     """Several columns moved together: x + t·direction. The realised t is the projection of the
     realised change on the direction.
 
-    `direction` [k] should have the columns' own scales in it, so that t = 1 is their natural size.
+    `direction` [k] should include the columns' own scales, so that t = 1 is their natural size.
     """
 
     point: Point
@@ -574,11 +580,11 @@ class DirectionLine:
 
     @cached_property
     def _projection(self) -> tuple[Array, Array, float]:
-        """x and scale [k] of the columns, and what the direction projects to."""
+        """x and scale [k] of the columns, and the projection of the direction."""
         moved = in_a_row(self.columns)
         x = self.point.columns.x[moved]
         scale = self.point.columns.scale[moved]
-        with np.errstate(all="ignore"):  # squares of denormal numbers: nothing moves then
+        with np.errstate(all="ignore"):  # squares of subnormal numbers: then no column moves
             return (
                 x,
                 scale,
@@ -599,6 +605,6 @@ class DirectionLine:
                 for part in pieces(len(x))
             )
             by = projected / whole if whole else 0.0
-        if by == 0 or not math.isfinite(by):  # nothing moves, or not to a finite number
+        if by == 0 or not math.isfinite(by):  # no column moves, or not to a finite number
             return None
         return self.point.values_at(self.columns, to), by

@@ -1,5 +1,5 @@
-"""What came of one (input, output) pair: its elements as arrays, their outcomes, and the statistics
-that a report shows, added up while the elements are streamed."""
+"""The result of comparing one (input, output) pair: its elements as arrays, their outcomes, and the
+statistics that a report shows, which are accumulated while the elements are streamed."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from gradverify.numerics.rungs import (
 )
 from gradverify.numerics.verdict import Limit, Verdict
 
-# ---- The elements of an (input, output) pair as arrays, each of which a cause has to explain; and
-# the factors by which they are off
-ROUNDINGS = 8.0  # of the analytic value, which a backward of a few operations makes
+# ---- The elements of an (input, output) pair as arrays, from which causes are inferred, and the
+# ratios of their analytic to their numeric values
+ROUNDINGS = 8.0  # roundings of the analytic value: the error of a backward of a few operations
 
 
 @dataclass(frozen=True)
 class Entries(Record):
-    """Elements [E] of one pair: real coordinates within output and input (re and im are
-    neighbours), both derivatives and the bar, the tolerance they were compared under, what came of
-    it (`Outcome` codes) and what limits it.
+    """Elements [E] of one pair.
 
-    `floor`: the part of the tolerance below which a number is negligible; `left`, `right`: slopes
-    at a kink, NaN elsewhere. `complete`: all are here that are not zero on both sides. `ratio`: the
-    factors c for which analytic = c · numeric holds within the bars of *every* mismatched element,
-    kept or not (low > high: there is none).
+    `output`, `input`: real coordinates within the tensors (re and im are neighbours). `tolerance`:
+    the tolerance of the comparison; `floor`: the part of it below which a number is negligible.
+    `outcome`: `Outcome` codes; `limit`: what limits the verdict. `left`, `right`: one-sided slopes
+    at a kink, NaN elsewhere. `complete`: all elements that are not zero on both sides are included.
+    `ratio`: the interval of factors c for which analytic = c · numeric holds within the bars of
+    *every* mismatched element, kept or not (low > high: there is no such factor).
     """
 
     output: Index
@@ -61,15 +61,15 @@ class Entries(Record):
 
     @property
     def off(self) -> Array:
-        """By how much they are off, less the bar."""
+        """The errors |a − D| minus the bars [E]."""
         return np.abs(self.analytic - self.numeric) - self.bar
 
 
 def without_kinks(
     outcome: Codes, why: Mapping[Outcome, Limit]
 ) -> tuple[Codes, AnyArray, Array, Array]:
-    """The last fields of `Entries` of a comparison that knows no one-sided slopes; `why`: what
-    limits the elements of an outcome."""
+    """Return the last fields of `Entries` for a comparison without one-sided slopes; `why` maps
+    outcomes to what limits their elements."""
     limit = np.full(len(outcome), Limit.NONE, object)
     nothing = np.full(len(outcome), NAN)
     for code, reason in why.items():
@@ -80,8 +80,8 @@ def without_kinks(
 def ratios(
     a: Array, value: Array, bar: Array, rounding: Array | float | None = None
 ) -> tuple[Array, Array]:
-    """For each element the least and the largest c with |a − c·D| within the bar of D and the
-    rounding of a; all c where D is not resolved."""
+    """Return for each element the smallest and the largest c with |a − c·D| within the bar of D and
+    the rounding of a; the whole real line where D is not resolved."""
     slack = _rounding(a) if rounding is None else rounding
     resolved: Mask = np.isfinite(bar) & (np.abs(value) > RESOLVED * bar) & np.isfinite(a)
     with np.errstate(all="ignore"):
@@ -92,18 +92,19 @@ def ratios(
 
 
 def _rounding(a: Array) -> Array:
-    """Of float32 where all values are representable in it, else of float64."""
+    """Return the rounding of the analytic values: of float32 where float32 represents them all,
+    else of float64."""
     single = bool((a == a.astype(np.float32)).all())
     return ROUNDINGS * (U32 if single else U64) * np.abs(a)
 
 
-# ---- What came of one (input, output) pair: the outcome of each element, counts, extremes and the
+# ---- The result of one (input, output) pair: the outcome of each element, counts, extremes and the
 # worst elements
 NAN = float("nan")  # one object, so that records of smooth elements are equal
 
 
 class Outcome(IntEnum):
-    """What came of one element; the names, in lower case, are those of the report."""
+    """The outcome of one element; the report uses the names in lower case."""
 
     PASS = 0
     KINK = 1
@@ -118,9 +119,9 @@ OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE)
 """What may be decided after all: a slope is there, and not known well enough."""
 
 
-class Asked(NamedTuple):
-    """One element that is kept whatever comes of it: its input and output tensor, and its real
-    coordinates within them."""
+class Requested(NamedTuple):
+    """One element whose record is kept whatever its outcome: its input and output tensor, and its
+    real coordinates within them."""
 
     input: int
     output: int
@@ -129,10 +130,10 @@ class Asked(NamedTuple):
 
 
 class ElementRecord(NamedTuple):
-    """One element, ordered by `rank` (worst last; among equals the first element).
+    """One element, ordered by `rank` (the worst last; among equals the first element).
 
-    Flat indices into the real coordinates (re and im are neighbours) of the output and the input
-    tensor. `floor`: the part of the tolerance below which a number is negligible.
+    `output_index`, `input_index`: real coordinates (re and im are neighbours) within the output and
+    the input tensor. `floor`: the part of the tolerance below which a number is negligible.
     """
 
     rank: tuple[int, float, int, int]
@@ -158,8 +159,8 @@ class ElementRecord(NamedTuple):
 
     @property
     def at_kink(self) -> bool:
-        """The function has a kink there: `left` and `right` are its slopes, of a KINK_SUM those
-        along all of its kinks together."""
+        """Whether f has a kink there. `left` and `right` are its slopes; of a KINK_SUM, the slopes
+        along all its kinks together."""
         return self.left == self.left
 
 
@@ -167,22 +168,24 @@ class ElementRecord(NamedTuple):
 class Pair:
     """The comparison of one input with one output, element by element.
 
-    counts: elements of each outcome; masked: outputs that are one and the same infinity at every
-    rung, left out of the counts.
-    resolution: max of tolerance + bar over what passed, the smallest error that would have been
-    seen everywhere.
-    deviation: the largest relative error among what passed that is far above its bar. largest: the
-    largest gradient over its tolerance (≤ 1: nothing here could have failed). limits: what keeps
-    elements undecided, and how many. ratios: of a small pair, error ÷ tolerance.
-    quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to
-    compute in. groups, row_groups: how many groups of columns were moved, and of outputs pulled
-    back (columns and outputs, where nothing was grouped).
-    worst: the worst elements that do not simply pass, or else the worst that does.
-    lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of
-    elements; `worst` are elements all the same.
-    entries: the elements themselves, unless they are too many to keep. asked: the one that was
-    asked for; `by_itself`: it was confirmed apart from the comparison, which met it in a sum, or as
-    a zero.
+    counts: number of elements by outcome. masked: outputs that are the same infinity at every rung;
+    they are not in the counts.
+
+    resolution: the maximum of tolerance + bar over the elements that passed, which is the smallest
+    error that would have been detected everywhere. deviation: the largest relative error among
+    passed elements whose error is far above the bar. largest: the maximum of gradient / tolerance
+    (≤ 1: no element could have failed). limits: what keeps elements undecided, with counts. ratios:
+    error / tolerance of the elements of a small pair.
+
+    quick: number of elements settled by the quick rungs. unit: the detected unit roundoff of the
+    forward. groups, row_groups: how many groups of columns were moved, and of outputs pulled back
+    (columns and outputs where nothing was grouped).
+
+    worst: the worst elements that do not simply pass, or else the worst that passes. lines:
+    "columns", "rows" or "blocks" where these were compared, and are counted, instead of elements;
+    `worst` holds elements in any case. entries: the elements themselves, unless there are too many
+    to keep. requested: the record of the requested element; by_itself: that element was judged
+    apart from the comparison, which covered it by a sum or as a zero.
     """
 
     input: int
@@ -205,14 +208,15 @@ class Pair:
     lines: Literal["", Lines] = ""
     ratios: Array | None = field(default=None, compare=False)
     entries: Entries | None = field(default=None, compare=False, repr=False)
-    asked: ElementRecord | None = field(default=None, compare=False, repr=False)
+    requested: ElementRecord | None = field(default=None, compare=False, repr=False)
     by_itself: bool = field(default=False, compare=False, repr=False)
 
     def count(self, *outcomes: Outcome) -> int:
         return sum(self.counts[outcome] for outcome in outcomes)
 
     def relabelled(self, old: Outcome, new: Outcome, limit: Limit) -> Pair:
-        """With `new` for the outcome `old` of its records, and why; counts are left as they are."""
+        """Return the pair with outcome `new` and this limit in place of `old` in its records;
+        counts stay as they are."""
 
         def relabelled(record: ElementRecord) -> ElementRecord:
             return record._replace(outcome=new, limit=limit) if record.outcome is old else record
@@ -220,17 +224,17 @@ class Pair:
         return replace(
             self,
             worst=tuple(map(relabelled, self.worst)),
-            asked=self.asked and relabelled(self.asked),
+            requested=self.requested and relabelled(self.requested),
         )
 
     @property
     def compared(self) -> int:
-        """Elements that were compared: all but the masked ones."""
+        """The number of elements that were compared: all but the masked ones."""
         return self.elements - self.masked
 
     @property
     def verdict(self) -> Verdict:
-        """MISMATCH if any element is one, UNDECIDED if any is neither right nor wrong."""
+        """MISMATCH if any element is a mismatch, else UNDECIDED if any element is undecided."""
         if self.counts[Outcome.MISMATCH]:
             return Verdict.MISMATCH
         passed = self.counts[Outcome.PASS] + self.counts[Outcome.KINK]
@@ -241,15 +245,15 @@ class Pair:
 # extremes and the worst elements
 KEPT = 2**16  # elements of a pair: 2.7 MB at most, whatever N×M is
 MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a picture
-DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
-SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
+DEVIATES = 10.0  # bars: a larger difference is not random ...
+SMALLEST_DEVIATION = 1e-9  # ... and is reported above this relative size
 EVERYTHING = slice(None)
 OUTCOMES = tuple(Outcome)
 
 
 class KeptEntries:
-    """The elements of a pair as they come, but for right zeros, as long as they are no more than
-    KEPT; the ratio of all that are mismatches."""
+    """The elements of a pair, without correct zeros, up to a total of KEPT; and the `ratio`
+    interval of all mismatches."""
 
     def __init__(self) -> None:
         self._low, self._high = -np.inf, np.inf
@@ -258,7 +262,7 @@ class KeptEntries:
         self._dropped = False
 
     def add(self, entries: Entries) -> None:
-        """Whole chunks: of what no longer fits only the ratio is kept."""
+        """Add a chunk; of a chunk that no longer fits, only the ratio is kept."""
         wrong = entries.outcome == np.int8(Outcome.MISMATCH)
         low, high = ratios(entries.analytic[wrong], entries.numeric[wrong], entries.bar[wrong])
         self._low = float(low.max(initial=self._low))
@@ -274,8 +278,8 @@ class KeptEntries:
             self._count += len(shown)
 
     def joined(self, everything: bool) -> Entries | None:
-        """`everything`: all elements of the pair were compared, the zeros of both sides among them.
-        None where nothing was added."""
+        """Return the kept elements, None where nothing was added. `everything`: all elements of the
+        pair were compared, including those that are zero on both sides."""
         if not self._parts:
             return None
         return replace(
@@ -286,8 +290,11 @@ class KeptEntries:
 
 
 class Tally:
-    """Adds up one pair; `shape` (outputs, inputs) in real coordinates: a small pair also keeps its
-    map of errors; `asked`: one of any pair."""
+    """Accumulates the result of one pair.
+
+    `shape` (outputs, inputs): in real coordinates; a small pair also keeps the map of its errors.
+    `requested`: a requested element, of this or any other pair.
+    """
 
     def __init__(
         self,
@@ -295,13 +302,13 @@ class Tally:
         output: int,
         shape: tuple[int, int],
         keep: int,
-        asked: Asked | None = None,
+        requested: Requested | None = None,
     ) -> None:
         self.input = input_
         self.output = output
         self._keep = keep
-        self._asked = asked if asked and asked[:2] == (input_, output) else None
-        self.asked: ElementRecord | None = None
+        self._requested = requested if requested and requested[:2] == (input_, output) else None
+        self.requested: ElementRecord | None = None
         self.elements = self.masked = self.quick = 0
         self.counts = np.zeros(len(Outcome), int)
         self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = 0.0
@@ -311,13 +318,14 @@ class Tally:
         self._entries, self._all = KeptEntries(), shape[0] * shape[1]
 
     def leave_out(self, masked: int) -> None:
-        """Elements that are not compared."""
+        """Count masked elements, which are not compared."""
         self.elements += masked
         self.masked += masked
 
     def add_zeros(self, count: int, a: Array, resolution: Array) -> None:
-        """Elements that f does not depend on, as far as the quick rungs tell or by the structure,
-        and whose analytic value is zero or negligible: those that may not be zero."""
+        """Count elements whose analytic value is zero or negligible and on which f does not depend,
+        as far as the quick rungs or the structure show. `a`: the analytic values that may be
+        nonzero."""
         self.elements += count
         self.quick += count
         self.counts[Outcome.PASS] += count
@@ -326,19 +334,19 @@ class Tally:
         self.largest = max(self.largest, _largest((np.abs(a) / nonzero(resolution))[a != 0]))
 
     def leave(self, count: int) -> None:
-        """Elements of which the budget leaves the analytic number unknown."""
+        """Count elements whose analytic value is unknown because the budget has ended."""
         if count:
             self.elements += count
             self.counts[Outcome.UNDECIDED] += count
             self._limits[Limit.BUDGET] += count
-            self.largest = np.inf  # who knows
+            self.largest = np.inf  # not known
 
     def leave_rest(self) -> None:
-        """The same of all elements that were not added yet."""
+        """Count all elements that were not added yet as left by the budget."""
         self.leave(self._all - self.elements)
 
     def add(self, elements: Entries, quick: int = 0) -> None:
-        """Elements of this pair, `quick` of them settled by the quick rungs."""
+        """Add elements of this pair, `quick` of which were settled by the quick rungs."""
         outcome = elements.outcome
         passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
         self.elements += len(outcome)
@@ -365,23 +373,23 @@ class Tally:
             size = np.maximum(a, finite_size(value))
             size = np.where(size > 0, size, 0.0)  # no NaN
         self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
-        # The worst, and the one that was asked for
+        # The worst elements and the requested one
         ratio = off / np.where(elements.tolerance > 0, elements.tolerance, 1e-300)
         if not np.isfinite(ratio).all():
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
-            # A subgradient is right
+            # A subgradient at a kink is correct
             shown = np.where(outcome == np.int8(Outcome.KINK), 0.0, ratio)
             self._ratios[elements.output, elements.input] = shown
         self.worst += _records(elements, ratio, _worst(ratio, elements, self._keep))
         worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
         self.worst = [record for record in worst if record.outcome] or worst[:1]  # PASS is 0
-        if self._asked:
+        if self._requested:
             i = np.flatnonzero(
-                (elements.output == self._asked.output_index)
-                & (elements.input == self._asked.input_index)
+                (elements.output == self._requested.output_index)
+                & (elements.input == self._requested.input_index)
             )
-            self.asked = next(_records(elements, off, i), self.asked)
+            self.requested = next(_records(elements, off, i), self.requested)
         self._entries.add(elements)
 
     def result(self, unit: float, low_precision: bool) -> Pair:
@@ -403,12 +411,12 @@ class Tally:
             low_precision,
             ratios=self._ratios,
             entries=self._entries.joined(self.elements == self._all),
-            asked=self.asked,
+            requested=self.requested,
         )
 
 
 def _records(elements: Entries, ratio: Array, i: Index) -> Iterator[ElementRecord]:
-    """Elements i by themselves; `ratio` [E] ranks them."""
+    """Yield the records of elements i; `ratio` [E] ranks them."""
     e = elements
     numbers = (e.output, e.input, e.analytic, e.numeric, e.bar, e.tolerance)
     reasons = (e.outcome, e.limit, e.left, e.right, e.floor)
@@ -423,8 +431,8 @@ def _records(elements: Entries, ratio: Array, i: Index) -> Iterator[ElementRecor
 
 
 def _worst(ratio: Array, elements: Entries, keep: int) -> Index:
-    """The worst elements that do not pass, by outcome and then by ratio, among equals the first
-    ones; or else the worst that passes."""
+    """Return the worst elements that do not pass, by outcome and then by ratio (among equals the
+    first ones), or else the worst that passes."""
     open_ = np.flatnonzero(elements.outcome)  # PASS is 0
     if open_.size:
         return open_[np.lexsort((-ratio[open_], -elements.outcome[open_].astype(int)))[:keep]]
@@ -439,10 +447,10 @@ def _largest(a: Array) -> float:
     return np.inf if largest != largest else largest
 
 
-# ---- Revisions of a finished comparison: its mismatches with their numbers, and a whole outcome
-# turned into undecided
+# ---- Revisions of a finished comparison: its mismatches with their values, and a whole outcome
+# replaced by undecided
 def mismatches(pair: Pair) -> Entries | None:
-    """All of them; None where not all are known."""
+    """Return all mismatches of a pair; None where not all of them are known."""
     kept, count = pair.entries, pair.count(Outcome.MISMATCH)
     if (
         kept is not None
@@ -469,7 +477,7 @@ def mismatches(pair: Pair) -> Entries | None:
 
 
 def with_undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
-    """The pair with what came out so undecided."""
+    """Return the pair with the elements of one outcome undecided."""
     counts, limits = list(pair.counts), dict(pair.limits)
     moved, counts[outcome] = counts[outcome], 0
     counts[Outcome.UNDECIDED] += moved

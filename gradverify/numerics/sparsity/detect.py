@@ -1,5 +1,5 @@
 """Detection of the sparsity pattern: slices of one axis of an input are perturbed in one call, and
-the outputs that changed are seen."""
+the outputs that changed are recorded."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from gradverify.numerics.seed_vectors import WEIGHTS
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, rank_among
 
-# Group testing by constant-weight codes: which slices of an axis are perturbed in which call, so
-# that the calls that moved an output name its slice.
-# Every slice has a word, one bit a call, and is perturbed in the calls of its ones. All words have
-# the same number of ones, and the union of two different words has more: an output that moved in
-# exactly so many calls depends on slices of a single word (Sperner 1928). C(L, L/2) slices are told
-# apart in L calls, 70 in 8 and 1,716 in 13, where a binary code with its complement takes 14 and
-# 22.
+# Group testing by constant-weight codes: a code determines which slices of an axis are perturbed in
+# which call, so that the calls that moved an output identify its slice.
+# Every slice has a word, one bit per call, and is perturbed in the calls of its ones. All words
+# have the same number of ones, and the union of two different words has more: an output that moved
+# in exactly that many calls depends on slices of a single word (Sperner 1928). L calls distinguish
+# C(L, L/2) slices, 8 calls 70 and 13 calls 1,716, where a binary code with its complement takes 14
+# and 22.
 # Calls of the short code: each perturbs a random half of the slices, each slice in two of them
 HALVES = 4
-SHORT = 20  # slices up to which all are told apart at once: 6 calls
+SHORT = 20  # slices up to which all are distinguished at once: 6 calls
 
 
 @dataclass(frozen=True)
 class Code:
-    """The word of each slice [n]: bit c says that call c perturbs it. `weight`: the ones of every
-    word."""
+    """The word of each slice [n]: bit c means that call c perturbs the slice. `weight`: the number
+    of ones of every word."""
 
     words: AnyArray
     calls: int
@@ -42,22 +42,23 @@ class Code:
 
     @cached_property
     def exact(self) -> bool:
-        """No two slices share a word."""
+        """Whether no two slices share a word."""
         words = np.sort(self.words)
         return bool((words[1:] != words[:-1]).all())
 
     def slices(self, call: int) -> Mask:
-        """What a call perturbs [n]."""
+        """Return which slices a call perturbs [n]."""
         return np.asarray(self.words >> call & 1 == 1)
 
     def decode(self, response: Index) -> Index:
-        """The slice [M] whose word was heard; NO_ENTRY where it is no slice's. For exact codes."""
+        """Return the slice [M] whose word was received; NO_ENTRY where it is the word of no slice.
+        For exact codes."""
         order = np.argsort(self.words)
         at = np.minimum(np.searchsorted(self.words[order], response), len(order) - 1)
         return np.where(self.words[order][at] == response, order[at], NO_ENTRY)
 
     def extended(self) -> Code:
-        """This code and as many calls more as tell the slices of each word apart."""
+        """Return this code with as many additional calls as distinguish the slices of each word."""
         rank = rank_among(self.words)
         more, weight = _words(int(rank.max()) + 1)
         return Code(
@@ -68,27 +69,27 @@ class Code:
 
 
 def one_at_a_time(n: int) -> Code:
-    """Each slice by itself: n calls, and an output's word lists all the slices that it depends
-    on."""
+    """Return the code that perturbs each slice individually: n calls; an output's word lists all
+    the slices that it depends on."""
     return Code(1 << np.arange(n), n, 1)
 
 
 def exact(n: int, generator: np.random.Generator) -> Code:
-    """Every slice its own word, in the fewest calls."""
+    """Return a code in which every slice has its own word, in the fewest calls."""
     words, weight = _words(n)
     return Code(generator.permutation(words)[:n], int(words.max()).bit_length(), weight)
 
 
 def halves(n: int, generator: np.random.Generator) -> Code:
-    """Four calls, each a random half: the six words of weight 2, shuffled anew for each six slices,
-    so that neighbours mostly differ."""
+    """Return a code of four calls, each of a random half: the six words of weight 2, shuffled anew
+    for every six slices, so that neighbours mostly differ."""
     words, weight = _words(comb(HALVES, HALVES // 2))
     rows = words[None].repeat(-(-n // len(words)), 0)
     return Code(generator.permuted(rows, axis=1).reshape(-1)[:n], HALVES, weight)
 
 
 def mixed(n: int, generator: np.random.Generator) -> Code:
-    """The words of `halves`, each slice's drawn by itself."""
+    """Return a code with the words of `halves`, each slice's drawn independently."""
     words, weight = _words(comb(HALVES, HALVES // 2))
     return Code(
         words.astype(np.uint8).take(generator.integers(0, len(words), n, np.uint8)), HALVES, weight
@@ -96,7 +97,7 @@ def mixed(n: int, generator: np.random.Generator) -> Code:
 
 
 def _words(n: int) -> tuple[Index, int]:
-    """At least n words of the fewest bits, half of them ones; and how many ones."""
+    """Return at least n words of the fewest bits, half of them ones; and the number of ones."""
     bits = next(bits for bits in range(1, 64) if comb(bits, bits // 2) >= n) if n > 1 else 1
     weight = max(bits // 2, 1)
     return np.array(
@@ -104,17 +105,17 @@ def _words(n: int) -> tuple[Index, int]:
     ), weight
 
 
-# ---- What sparsity detection asks of a function: slices of one axis of an input are perturbed in
-# one call, and the outputs that changed are seen
-STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones
+# ---- Probing for sparsity: slices of one axis of an input are perturbed in one call, and the
+# outputs that changed are recorded
+STEP = 1.4e-3  # of the scale: smaller steps hide small terms behind the rounding of large ones
 
 
 class PointProbe:
-    """An input tensor without symmetry. Counts its `calls`.
+    """Perturbs slices of an input tensor without symmetry and counts its `calls`.
 
     `threshold` [M]: an output moved if it changed by more; without one, if it changed at all. An
-    element is moved up and down by turns, so that one that sits on a kink is seen in every other
-    call. Elements that are not finite stay, and so do those that their domain leaves no step.
+    element is moved up and down alternately, so that one at a kink is detected in every other call.
+    Elements that are not finite stay, and so do those for which the domain leaves no room.
     """
 
     def __init__(
@@ -137,11 +138,12 @@ class PointProbe:
         self._finite = np.isfinite(self._x)
 
     def moved(self, axis: int, slices: Mask) -> Mask:
-        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of
-        one axis were perturbed; those that became NaN, or all if the call raised, did. A call each.
+        """Return which outputs [M] of all output tensors changed when all elements of these slices
+        [n] of one axis were perturbed, including those that became NaN; all, if the call raised.
+        One call.
 
-        Where n is more than the axis has, it is one with the axes before it: of the last axis, the
-        elements of the tensor. A number has one axis of one slice.
+        Where n exceeds the length of the axis, the axis is merged with those before it: for the
+        last axis, slices are the elements of the tensor. A scalar has one axis of one slice.
         """
         self.calls += 1
         places = self._chosen(axis, slices)
@@ -149,7 +151,8 @@ class PointProbe:
         step_by = STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places))
         c, x, columns = self.point.columns, self._x.take(places), self._columns.take(places)
         to = c.cast(x + step_by * step, columns)
-        if not c.free:  # the other way at the border of a domain, none where neither is inside
+        # In the other direction at the border of a domain, none where neither is inside
+        if not c.free:
             back = c.cast(x - step_by * step, columns)
             inside = [(c.low[columns] <= end) & (end <= c.high[columns]) for end in (to, back)]
             to = np.where(inside[0], to, np.where(inside[1], back, x))
@@ -161,7 +164,7 @@ class PointProbe:
         return np.asarray(changed | (np.isfinite(f) != np.isfinite(f0)))
 
     def _chosen(self, axis: int, slices: Mask) -> Index:
-        """The elements [k] of the slices, ascending."""
+        """Return the elements [k] of the slices, ascending."""
         stride = math.prod(self.shape[axis + 1 :])
         places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
         return places.compress(self._finite[places])
@@ -170,9 +173,9 @@ class PointProbe:
 @dataclass(frozen=True)
 class Axis:
     """One axis of the input: its length and stride (elements of the flat input); the shapes and
-    parts of the output tensors.
+    slices of the output tensors.
 
-    `repeats`: the calls that each question takes, what moved in any of them moved.
+    `repeats`: the number of calls per response; an output that moved in any of them has moved.
     """
 
     probe: PointProbe
@@ -194,25 +197,25 @@ class Axis:
         return moved
 
     def responses(self, code: Code, calls: Iterable[int]) -> list[Mask]:
-        """What moved [M] in each of the calls."""
+        """Return the outputs that moved [M] in each of the calls."""
         return [self.moved(code.slices(call)) for call in calls]
 
 
-# ---- Sparsity by bisection: the window of input slices that each output depends on, by blocks of
+# ---- Sparsity by bisection: the window of input slices that each output depends on, in blocks of
 # half the size at every level
 FIRST_CUT = 4  # blocks of the first level
-WIDE_OF = 8  # blocks from which on windows of more than half of them are cut no finer
-# Calls of a level that are always worth it; else no more than a block has slices, about what it can
-# save
+WIDE_OF = 8  # blocks from which on windows of more than half of them are not cut further
+# Calls of a level that are always worthwhile; beyond these, no more than a block has slices, about
+# what the level can save
 CHEAP = 16
-MOST_CALLS = 64  # calls in all
+MOST_CALLS = 64  # calls in total
 
 
 def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
-    """Windows [M] of the outputs that are left, as blocks of slices that are cut into smaller ones
-    while that pays.
+    """Return windows [M] of the pending outputs, as blocks of slices that are cut into smaller ones
+    while that saves calls.
 
-    Blocks a period apart are perturbed together: each output has one of them at most in its window.
+    Blocks a period apart are perturbed together: each output has at most one of them in its window.
     """
     low = high = np.zeros(axis.outputs, np.intp)
     size = 1 << (axis.length - 1).bit_length()
@@ -241,7 +244,8 @@ def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
             low = np.where(hit, np.minimum(low, at), low)
             high = np.where(hit, np.maximum(high, at), high)
             stray = stray | (moved & ~hit)
-        # A tie, or noise: what was known is kept; moved from outside, nothing is known
+        # Unmoved: a tie, or noise, and the window is kept; moved from outside: the window is
+        # unknown
         silent = low > high
         low = np.where(silent, first, low)
         high = np.where(silent, last, high)
@@ -257,11 +261,11 @@ def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
 # ---- Outputs that nothing moved (the dead half of a relu), with the place in the pattern that they
 # would have if they were alive
 def with_dead_outputs(pattern: Pattern, output: Sequence[int]) -> Pattern:
-    """The pattern with windows for dead outputs, where those of all others follow one rule;
+    """Return the pattern with windows for dead outputs, where those of all others follow one rule;
     `output`: the shape of the output tensor.
 
-    More than what was seen is sound, and a gradient that passes the dead half is then told element
-    by element.
+    A pattern larger than the observed one is sound, and a nonzero gradient in the dead half is then
+    reported element by element.
     """
     live = ~pattern.nothing
     if live.all() or not live.any():
@@ -281,8 +285,8 @@ def with_dead_outputs(pattern: Pattern, output: Sequence[int]) -> Pattern:
 def _windows_by_rule(
     pattern: Pattern, axis: int, output: Sequence[int], live: Mask
 ) -> tuple[Index, Index] | None:
-    """Windows [M] of all outputs along one axis, if those of the live ones are all the same, or run
-    along the output in order."""
+    """Return windows [M] of all outputs along one axis, if those of the live ones are all the same,
+    or follow the output in order; else None."""
     low = pattern.low[axis]
     high = pattern.high[axis]
     n = pattern.shape[axis]
@@ -299,14 +303,14 @@ def _windows_by_rule(
     return None
 
 
-# ---- detect
+# ---- the detection
 BYTE = 8  # calls whose bits take an eighth of the memory
-ALONE_AT_ONCE = 5  # slices of an axis up to which each is perturbed alone at once
-ALONE_UP_TO = 16  # up to which each is, where outputs depend on several
+ALONE_AT_ONCE = 5  # slices of an axis up to which each is perturbed individually at once
+ALONE_UP_TO = 16  # the same, where outputs depend on several
 OPENING = 2  # calls after which an axis may look dense
-SINGLES = 4  # slices perturbed alone before an axis is called dense
-EVIDENCE = 12  # different slices that must be heard as guessed: by chance 6⁻¹² of the time
-# Calls a question: the second of two moves the other way, and sees what a tie hid
+SINGLES = 4  # slices perturbed individually before an axis is called dense
+EVIDENCE = 12  # different slices that must respond as guessed: by chance 6⁻¹² of the time
+# Calls per response: the second of two moves in the other direction and detects what a tie hid
 ONCE_THEN_BOTH_WAYS = (
     1,
     2,
@@ -315,8 +319,8 @@ ONCE_THEN_BOTH_WAYS = (
 
 @dataclass(frozen=True)
 class Windows:
-    """The first and last slice [M] that each output depends on; all of the axis where nothing is
-    known. `moved` [M]: in any call."""
+    """The first and last slice [M] that each output depends on; the whole axis where they are
+    unknown. `moved` [M]: in any call."""
 
     low: Index
     high: Index
@@ -330,8 +334,8 @@ def detect(
     seed: Seed,
     guess: bool = True,
 ) -> tuple[Pattern, ...]:
-    """One pattern per output tensor. Shapes are real ones (complex: with a last axis of 2). Without
-    `guess` no stage relies on chance."""
+    """Return one pattern per output tensor. Shapes are real ones (complex: with a last axis of 2).
+    Without `guess` no stage relies on chance."""
     parts = tuple(
         slice(a, b) for a, b in pairwise(accumulate((math.prod(o) for o in outputs), initial=0))
     )
@@ -357,7 +361,7 @@ def detect(
 
 
 def _live(probe: PointProbe, lengths: Sequence[int], moved: Sequence[Mask]) -> Mask:
-    """Outputs [M] that moved in some of these calls, or do with everything."""
+    """Return the outputs [M] that moved in some of these calls, or move when all inputs do."""
     live = _any(moved)
     return live if live.all() else live | probe.moved(0, np.ones(lengths[0], bool))
 
@@ -365,8 +369,8 @@ def _live(probe: PointProbe, lengths: Sequence[int], moved: Sequence[Mask]) -> M
 def _elementwise(
     probe: PointProbe, lengths: Sequence[int], parts: Sequence[slice], seed: Seed
 ) -> tuple[Pattern, ...] | None:
-    """The patterns of outputs that each depend on the input in their own place alone; None where
-    they do not."""
+    """Return the patterns of outputs that each depend only on the input element in their own place;
+    None where they do not."""
     n = math.prod(lengths)
     code = mixed(n, seed.generator("elements"))
     flat = Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts))
@@ -399,13 +403,13 @@ def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part:
 
 
 def _any(masks: Sequence[Mask]) -> Mask:
-    """In any of some masks [M]."""
+    """Return the union of some masks [M]."""
     return reduce(np.logical_or, masks)
 
 
 def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
-    """The stages along one axis; each sees only the outputs that those before it left: a guess, a
-    decoded word, slices alone or bisected."""
+    """Apply the stages along one axis: a guess, a decoded word, slices individually or bisected.
+    Each handles only the outputs that the earlier ones left."""
     n = axis.length
     zeros = repeated(np.intp(0), axis.outputs)
     generator = seed.generator("slices", axis.axis)
@@ -430,7 +434,7 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
     if not known.any() and not pending.any():
         return Windows(zeros, repeated(np.intp(n - 1), axis.outputs), moved)
     pending = pending & ~known & moved
-    # Most depend on slices of one word
+    # Most outputs depend on slices of one word
     if (
         pending.any()
         and not code.exact
@@ -450,7 +454,7 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
         if not pending.any():
             break
         first, last = _narrowed(replace(axis, repeats=repeats), code, responses, pending)
-        # With a tie within the step a call may have moved an output that its window does not
+        # With a tie within the step, a call may have moved an output that its window does not
         # explain
         settled = pending.copy()
         for call, response in enumerate(responses):
@@ -464,7 +468,7 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
 
 
 def _bits(responses: Sequence[Mask]) -> Index:
-    """The word [M] that each output has heard."""
+    """Return the word [M] that each output has received."""
     kind = np.uint8 if len(responses) <= BYTE else np.intp
     bits: Index = responses[0].astype(kind)
     for call, moved in enumerate(responses[1:], 1):
@@ -473,8 +477,8 @@ def _bits(responses: Sequence[Mask]) -> Index:
 
 
 def _dense(axis: Axis, opening: Sequence[Mask], seed: Seed) -> Mask:
-    """The outputs [M] of tensors that depend on all of the axis: what moved did so in both calls,
-    and single slices have outputs in common."""
+    """Return the outputs [M] of tensors that depend on the whole axis: those that moved did so in
+    both calls, and single slices have outputs in common."""
     dense = np.zeros(axis.outputs, bool)
     suspects = [
         part
@@ -490,40 +494,40 @@ def _dense(axis: Axis, opening: Sequence[Mask], seed: Seed) -> Mask:
     ).astype(int)
     singles = np.array([axis.moved(np.arange(axis.length) == place) for place in places])
     for part in suspects:
-        heard = singles[:, part]
-        heard = heard[heard.any(1)].astype(np.float32)
-        # Any two that moved something have an output in common
-        dense[part] = len(heard) > 1 and bool((heard @ heard.T > 0).all())
+        received = singles[:, part]
+        received = received[received.any(1)].astype(np.float32)
+        # Any two slices that moved outputs have one in common
+        dense[part] = len(received) > 1 and bool((received @ received.T > 0).all())
     return dense
 
 
 def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -> Index:
-    """The slice [M] of each output that is left of a tensor whose outputs run through the axis in
+    """Return the slice [M] of each pending output of tensors whose outputs follow the axis in
     order; NO_ENTRY for other tensors.
 
-    In order: no output moved in a call that leaves its slice alone, and enough slices were heard in
-    full (a tie can leave an output unmoved).
+    In order: no output moved in a call that does not perturb its slice, and enough slices were
+    received in full (a tie can leave an output unmoved).
     """
     bits = _bits(responses)
     place = np.full(axis.outputs, NO_ENTRY)
     every = np.arange(axis.length)[:, None]
     words = code.words[:, None].astype(bits.dtype)
     for shape, part in zip(axis.shapes, axis.parts, strict=True):
-        # Neighbours along the axis may lie as far apart in the flat output as along the output's
-        # own axes, or as in the input (reshapes)
+        # Neighbours along the axis may be as far apart in the flat output as along the output's own
+        # axes, or as in the input (reshapes)
         total = math.prod(shape)
         of_output = [math.prod(shape[k:]) for k in range(1, len(shape) + 1)]
         for stride in dict.fromkeys([axis.stride, *of_output]) if pending[part].any() else ():
             if not total or not stride or total % (stride * axis.length):
                 continue
-            # Each slice's outputs are those of one place of the middle axis
+            # The outputs of a slice are those at one place of the middle axis
             in_order = (
                 -1,
                 axis.length,
                 stride,
             )
-            heard = bits[part].reshape(in_order)
-            if not (heard & ~words).any() and int((heard == words).any((0, 2)).sum()) >= min(
+            received = bits[part].reshape(in_order)
+            if not (received & ~words).any() and int((received == words).any((0, 2)).sum()) >= min(
                 EVIDENCE, axis.length // 2 + 1
             ):
                 place[part].reshape(in_order)[...] = every
@@ -534,7 +538,7 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
 def _narrowed(
     axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask
 ) -> tuple[Index, Index]:
-    """Windows [M] by perturbing each slice alone, or by bisection of a long axis."""
+    """Return windows [M] by perturbing each slice individually, or by bisection of a long axis."""
     n = axis.length
     if code.weight > 1 and n > ALONE_UP_TO:
         return bisected(axis, pending)

@@ -1,9 +1,10 @@
-"""Sparsity pattern: which elements of an input tensor can move which of an output tensor, and so
-what may be perturbed, or pulled back, together.
+"""Sparsity pattern: which elements of an input tensor can move which of an output tensor, and thus
+which may be perturbed, or pulled back, together.
 
 A pattern is a product of windows: along each input axis every output depends on the slices low …
-high. One slice is a window of width 1, a band is a narrow one, all of an axis a wide one. Outputs
-that share no input are one row group; groups of columns are in `colouring`."""
+high. One slice is a window of width 1, a band is a narrow one, a whole axis a wide one. Outputs
+that share no input are one row group; column groups follow from the widths of the windows.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +19,18 @@ import numpy as np
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask, repeated
 
-# ---- pattern
-DENSE_LABELS = 8  # times as many as there are: labels that are counted rather than sorted
+DENSE_LABELS = 8  # labels are counted rather than sorted up to this multiple of their number
 NO_ENTRY = -1  # in place of a row, column, block or slice: the pattern has no entry there
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """One (input tensor, output tensor) pair. `shape`: the input as real numbers (complex: with a
-    last axis of 2).
+    """The pattern of one (input tensor, output tensor) pair. `shape`: the input as real numbers
+    (complex: with a last axis of 2).
 
     low, high: one array [M] per input axis, the first and last slice that each real output
-    coordinate depends on; low > high on every axis where an output depends on nothing. 0-dim inputs
-    have no axes: `nothing` [M] says which outputs do not depend on them.
+    coordinate depends on; low > high on every axis where an output depends on no input. 0-dim
+    inputs have no axes: `nothing` [M] marks the outputs that do not depend on them.
     """
 
     shape: tuple[int, ...]
@@ -39,12 +39,12 @@ class Pattern:
     nothing: Mask
 
     def __len__(self) -> int:
-        """Real output coordinates."""
+        """Return the number of real output coordinates."""
         return len(self.nothing)
 
     @property
     def size(self) -> int:
-        """Real input coordinates."""
+        """The number of real input coordinates."""
         return math.prod(self.shape)
 
     @cached_property
@@ -59,18 +59,18 @@ class Pattern:
 
     @cached_property
     def single(self) -> tuple[int, ...]:
-        """The axes along which every output depends on one slice at most: what lies on different
-        slices is independent."""
+        """The axes along which every output depends on at most one slice; different slices are
+        independent."""
         return tuple(k for k, width in enumerate(self.widths) if width == 1)
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """Of the flat input, in elements."""
+        """The strides of the flat input, in elements."""
         return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
 
     @cached_property
     def rows(self) -> RowGroups:
-        """Its outputs in groups that share no input: those that differ in a slice of a single axis,
+        """The outputs in groups that share no input: those that differ in a slice of a single axis,
         or in windows of a band that do not meet."""
         live = np.flatnonzero(~self.nothing)
         count = len(live)
@@ -78,7 +78,7 @@ class Pattern:
         for k, width in enumerate(self.widths):
             low, high = self.low[k][live], self.high[k][live]
             if count and (low == low[0]).all() and (high == high[0]).all():
-                continue  # one window
+                continue
             position, apart = (low, 1) if width == 1 else _windows(low, high)
             kind = (
                 _numbered(kind * (int(position.max(initial=0)) + 1) + position)
@@ -87,7 +87,7 @@ class Pattern:
             )
             if apart > 1:
                 colours = _numbered(colours * apart + position % apart)
-        # Each of its own kind
+        # Each output in its own group
         group = np.zeros(len(self), np.intp)
         alone = int(kind.max(initial=-1)) + 1 == count
         if not alone:
@@ -98,8 +98,8 @@ class Pattern:
         return RowGroups(self, group, int(group.max(initial=-1)) + 1)
 
     def block_of_outputs(self, part: slice = slice(None)) -> Index:
-        """The independent block [M] of each output, or of a part of them; NO_ENTRY where it depends
-        on nothing."""
+        """Return the independent block [M] of each output, or of a part of them; NO_ENTRY where an
+        output depends on no input."""
         nothing = self.nothing[part]
         block = np.zeros(len(nothing), np.intp)
         for k in self.single:
@@ -107,8 +107,8 @@ class Pattern:
         return np.where(nothing, NO_ENTRY, block)
 
     def block_of_inputs(self, part: slice | Index = slice(None)) -> Index:
-        """The independent block [N] of each input coordinate, or of some of them, numbered as those
-        of the outputs."""
+        """Return the independent block [N] of each input coordinate, or of some of them, numbered
+        as those of the outputs."""
         place = np.arange(*part.indices(self.size)) if isinstance(part, slice) else part
         block = np.zeros(len(place), np.intp)
         for k in self.single:
@@ -121,7 +121,7 @@ class Pattern:
 
 
 def dense(shape: Sequence[int], outputs: int) -> Pattern:
-    """Every output may depend on every input, if there is one."""
+    """Return a pattern in which every output may depend on every input, if there is one."""
     zero, empty = repeated(np.intp(0), outputs), not math.prod(shape)
     high = tuple(repeated(np.intp(-1 if empty else n - 1), outputs) for n in shape)
     return Pattern(tuple(shape), tuple(zero for _ in shape), high, np.full(outputs, empty))
@@ -130,7 +130,7 @@ def dense(shape: Sequence[int], outputs: int) -> Pattern:
 @dataclass(frozen=True)
 class RowGroups:
     """The outputs of one pattern in groups that share no input. `group` [M]; outputs that depend on
-    nothing are in the first one."""
+    no input are in the first one."""
 
     pattern: Pattern
     group: Index
@@ -144,12 +144,12 @@ class RowGroups:
         )
 
     def members(self, group: int) -> Index:
-        """The outputs of a group, ascending."""
+        """Return the outputs of a group, ascending."""
         order, starts = self._sorted
         return order[starts[group] : starts[group + 1]]
 
     def weighted(self, groups: range, weights: Array) -> list[tuple[Index, Array]]:
-        """The outputs of each of these groups in a row, and their `weights` [M]."""
+        """Return the outputs of each of these consecutive groups, and their `weights` [M]."""
         order, begins = self._sorted
         ends = begins[groups.start : groups.stop + 1].tolist()
         rows = order[ends[0] : ends[-1]]
@@ -160,8 +160,8 @@ class RowGroups:
         ]
 
     def rows_of(self, groups: range) -> Index:
-        """The output of each of these groups that depends on each input coordinate [groups, N];
-        NO_ENTRY where none does."""
+        """Return the output of each of these groups that depends on each input coordinate [groups,
+        N]; NO_ENTRY where there is none."""
         if not self.pattern.size:
             return np.full((len(groups), self.pattern.size), NO_ENTRY)
         order, begins = self._sorted
@@ -186,15 +186,16 @@ class RowGroups:
         return row.reshape(len(groups), pattern.size)
 
     def spans(self, limit: int) -> Iterator[range]:
-        """All groups in runs whose `rows_of` is at most `limit` numbers, or one group."""
+        """Yield all groups in runs whose `rows_of` has at most `limit` numbers, or in single
+        groups."""
         count = max(1, limit // max(self.pattern.size, 1))
         for first in range(0, self.count, count):
             yield range(first, min(first + count, self.count))
 
 
 def _windows(low: Index, high: Index) -> tuple[Index, int]:
-    """The position of each window [m] among the distinct ones by their low, then high end, and how
-    many positions apart none meet."""
+    """Return the position of each window [m] among the distinct ones by their low, then high end,
+    and how many positions apart no two windows meet."""
     span = int(high.max(initial=0)) + 1
     windows, position = np.unique(low * span + high, return_inverse=True)
     starts = windows // span
@@ -206,7 +207,7 @@ def _windows(low: Index, high: Index) -> tuple[Index, int]:
 
 
 def rank_among(kind: Index) -> Index:
-    """The place [m] of each element among those of its kind."""
+    """Return the rank [m] of each element among those of its kind."""
     in_order = bool((kind[1:] >= kind[:-1]).all())
     order = None if in_order else np.argsort(kind, kind="stable")
     ordered = kind if order is None else kind[order]
@@ -222,7 +223,7 @@ def rank_among(kind: Index) -> Index:
 
 
 def _numbered(label: Index) -> Index:
-    """Labels from 0 on as 0, 1, 2, … in their order."""
+    """Return labels renumbered 0, 1, 2, … in their order."""
     if int(label.max(initial=0)) <= DENSE_LABELS * len(label):
         present = np.bincount(label) > 0
         if present.all():
@@ -232,8 +233,8 @@ def _numbered(label: Index) -> Index:
 
 
 def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the
-    matrix, so that a group has one row for both."""
+    """Return the patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as
+    wide as the matrix, so that a group has one row for both."""
     if not (point.columns.paired and (point.columns.mirror[point.columns.of(tensor)] >= 0).any()):
         return tuple(patterns)
     last = 3 if point.function.inputs[tensor].is_complex() else 2
@@ -272,7 +273,7 @@ class ColumnGroups:
         return math.prod(self.widths)
 
     def colour(self) -> Index:
-        """The group [N] of each input coordinate."""
+        """Return the group [N] of each input coordinate."""
         first = self.patterns[0]
         place = np.arange(first.size)
         colour = np.zeros(first.size, np.intp)
@@ -282,8 +283,8 @@ class ColumnGroups:
         return colour
 
     def columns_of(self, groups: range) -> Index:
-        """The column of each of these groups, counted within the tensor, that each output of all
-        output tensors depends on [groups, M]; NO_ENTRY where none does."""
+        """Return the column of each of these groups, counted within the tensor, that each output of
+        all output tensors depends on [groups, M]; NO_ENTRY where there is none."""
         residues = np.unravel_index((groups), self.widths) if self.widths else ()
         columns = [self._of_pattern(pattern, residues, len(groups)) for pattern in self.patterns]
         return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
@@ -304,12 +305,13 @@ class ColumnGroups:
 
 
 def _one_of(places: Index) -> Index:
-    """Places [M], or [1] where they are all the same: a window that is a whole axis, say."""
+    """Return places [M], or [1] where they are all the same, as for a window that is a whole
+    axis."""
     return places[:1] if (places == places[:1]).all() else places
 
 
 def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:
-    """Groups of one tensor's columns; `patterns` are those of the tensor with each output
+    """Return groups of one tensor's columns; `patterns` are those of the tensor with each output
     tensor."""
     return ColumnGroups(
         tuple(patterns),

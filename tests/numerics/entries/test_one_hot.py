@@ -8,7 +8,7 @@ import torch
 from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
 from gradverify.numerics.explain import measure
-from gradverify.numerics.pairs.pair import Asked, Outcome
+from gradverify.numerics.pairs.pair import Outcome, Requested
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, normal
@@ -99,7 +99,9 @@ def test_whatever_is_shown_of_a_random_wrong_backward_is_what_one_hot_cotangents
         entries.analytic, given[entries.output, entries.input], rtol=1e-12, atol=1e-15
     )
     worst = pair.worst[0]
-    element = measure(function, Asked(0, 0, worst.input_index, worst.output_index), checked=worst)
+    element = measure(
+        function, Requested(0, 0, worst.input_index, worst.output_index), checked=worst
+    )
     assert element.analytic == given[worst.place]
 
 

@@ -105,12 +105,12 @@ def test_a_nan_gradient_beside_a_masked_infinity_is_wrong():
         normal(1, 3),
         damage=lambda g: [v * torch.nan for v in g],
     ).pairs[0]
-    beside = check(
+    other = check(
         lambda x: x.masked_fill(masked, -torch.inf),
         normal(1, 3),
         damage=lambda g: [v * torch.nan for v in g],
     ).pairs[0]
-    assert pair.verdict == beside.verdict == Verdict.MISMATCH
+    assert pair.verdict == other.verdict == Verdict.MISMATCH
 
 
 # 0 and 8 looked like kinks with one slope, at 19 the two finest steps agree by chance

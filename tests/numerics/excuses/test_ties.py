@@ -16,7 +16,7 @@ SOME = leaf(
     [-1.0, -1.0, -1.0, -1.0, 2.0, 0.0, 0.0, 0.0, 3.0],
 )
 
-SAID = {Limit.NONE, Limit.TIE, Limit.KINK_SUM, Limit.KINK, Limit.ALONE, Limit.STAIRCASE}
+ALLOWED = {Limit.NONE, Limit.TIE, Limit.KINK_SUM, Limit.KINK, Limit.ALONE, Limit.STAIRCASE}
 
 RIGHT = {
     "sort": lambda x: x.sort(-1).values,
@@ -32,7 +32,7 @@ RIGHT = {
 def test_right_gradients_at_ties_of_three_and_more_are_never_called_wrong(name, x):
     entries = check(RIGHT[name], x)
     assert verdict(entries) in (Verdict.PASS, Verdict.UNDECIDED)
-    assert {w.limit for pair in entries.pairs for w in pair.worst} <= SAID
+    assert {w.limit for pair in entries.pairs for w in pair.worst} <= ALLOWED
 
 
 def test_the_middle_of_a_tie_says_why_it_is_undecided():

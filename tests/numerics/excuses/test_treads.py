@@ -23,7 +23,7 @@ def mismatches(forward, backward, x=X):
 
 def test_a_right_gradient_is_not_wrong_on_a_tread_that_holds_all_steps_of_one_side():
     found, passed = mismatches(lambda x: to_grid(x * x), lambda x, g: 2 * x * g)
-    assert (found, passed) == (0, 12)  # the zeros beside the diagonal
+    assert (found, passed) == (0, 12)  # the zeros off the diagonal
 
 
 def test_a_wrong_gradient_of_a_staircase_is_found():

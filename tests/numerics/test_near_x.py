@@ -1,4 +1,4 @@
-"""What lies beside x, or far from it, where nothing at x shows: limits of clamps, and losses at
+"""Behaviour near x, or far from it, that nothing at x shows: limits of clamps, and losses at
 their minimum. Truth: closed forms."""
 
 import pytest
@@ -18,7 +18,7 @@ def outcomes(f, gradient, x):
     return dict(zip(Outcome, pair.counts, strict=True))
 
 
-# ---- beside a limit
+# ---- near a limit
 PLATEAUS = {  # a function that is constant above 1, and its slope below
     "clamp": (lambda x: x.clamp(max=1.0), 1.0),
     "a jump to a constant": (lambda x: torch.where(x > 1, 2.0, x), 1.0),
@@ -43,7 +43,7 @@ def test_a_zero_where_f_moves_in_steps_on_both_sides_is_not_passed(inner, seed):
     """x + c − c: its treads are the roundings of c, and x lies anywhere on one."""
     x = torch.randn(20, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
     seen = outcomes(lambda x: (x + inner) - inner, lambda x, g: 0 * g, x)
-    assert seen[Outcome.PASS] == 20 * 19  # the zeros beside the diagonal
+    assert seen[Outcome.PASS] == 20 * 19  # the zeros off the diagonal
 
 
 # ---- a loss at its minimum
