@@ -206,7 +206,7 @@ class Point:
             kernel = Shared(evidence.subject, evidence.subject.narrow, evidence.forward.checked)
             kernel.runs = self.runs if reference else []
             with evidence.first_leg.mode():
-                seen = (*kernel.outputs, *kernel.gradients)
+                seen = kernel.judged
         return [
             f"{n}: {each.miss}, {each.ratio:.3g} × the native error, gain {each.gain:.4f}"
             for n, each in enumerate(seen)

@@ -98,7 +98,7 @@ def test_it_says_why_it_does_not_run() -> None:
         beside: next(
             run.reason
             for run in run_case(
-                case(SAME_THERE, [tensor(2, name="x")], beside=beside, select=("GV118",))
+                case(SAME_THERE, [tensor(2, name="x")], other_device=beside, select=("GV118",))
             ).rules
             if run.code == "GV118"
         )
