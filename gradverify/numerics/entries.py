@@ -420,6 +420,7 @@ def analytic_values(
     point, plans = run.point, [run.structure.plans[tensor] for tensor in spans]
     m, strays = len(point.f0), dict[tuple[int, int, int], float]()
     values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
+    gradients = dict[int, Array]()  # of all outputs of a tensor together
     for shared in shared_groups([plan.rows for plan in plans]):
         sharing = [plans[n] for n in shared.users]
         rows = shared.groups
@@ -463,7 +464,10 @@ def analytic_values(
                 inside = (group >= 0) & (group < len(span))
                 values[plan.tensor].reshape(-1)[(group * m + row)[inside]] = entry[inside]
         if verify and (members > 1).any():
-            gradient = point.by_column(pull_back(point, shared.output, together))
+            gradient = gradients.get(shared.output)
+            if gradient is None:
+                gradient = point.by_column(pull_back(point, shared.output, together))
+                gradients[shared.output] = gradient
             unit = max(float(point.unit[part].max()), point.backward_unit)
             for plan in sharing:
                 of_tensor = slice(plan.first, plan.first + plan.size)
