@@ -452,11 +452,7 @@ def analytic_values(
                 entry = entry / weight.take(row)
                 terms = entry * together.take(row)
                 for total, each in zip(sums[plan.tensor], (terms, np.abs(terms)), strict=True):
-                    total += np.bincount(
-                        np.broadcast_to(column, each.shape).reshape(-1),
-                        each.reshape(-1),
-                        plan.size,
-                    )
+                    total += each.sum(0) if held.all() else np.bincount(column, each, plan.size)
                 row = row + part.start
                 run.reach.add_entries(row, plan.first + column, entry)
                 group = plan.colour[column] - span.start

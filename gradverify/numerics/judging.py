@@ -39,6 +39,7 @@ from gradverify.numerics.rungs import (
     Index,
     Mask,
     in_a_row,
+    repeated,
     step,
 )
 from gradverify.numerics.rungs import joined as joined_arrays
@@ -272,7 +273,9 @@ class Reach:
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
         """Add analytic values of some elements; `column` may lack leading axes."""
         sizes = np.abs(value) * self._scale[column]
-        self._raise(self._analytic, output, np.where(sizes < np.inf, sizes, 0.0))
+        if not sizes.max(initial=0.0) < np.inf:
+            sizes = np.where(sizes < np.inf, sizes, 0.0)
+        self._raise(self._analytic, output, sizes)
 
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
         """Add derivatives of elements [E]: |D|·s of those well above their bars."""
@@ -287,11 +290,15 @@ class Reach:
         np.maximum(self._analytic, self._survey.reach, out=self._analytic)
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
-        larger = np.flatnonzero(sizes > reach.take(output))
-        if larger.size:
-            # np.maximum.at is ten times as fast on one axis as on two
-            np.maximum.at(reach, output.reshape(-1)[larger], sizes.reshape(-1)[larger])
-            self._floors = None
+        larger = sizes > reach.take(output)
+        if not larger.any():
+            return
+        if not larger.all():
+            raised = np.flatnonzero(larger)
+            output, sizes = output.reshape(-1)[raised], sizes.reshape(-1)[raised]
+        # np.maximum.at is ten times as fast on one axis as on two
+        np.maximum.at(reach, output.reshape(-1), sizes.reshape(-1))
+        self._floors = None
 
     def floors(self) -> Array:
         """Return the floor times S [M] of each output."""
@@ -421,7 +428,8 @@ class Run:
         if self.survey.some_unmoved:
             tensor = self.columns.tensor[column]
             unproven = (self.survey.unmoved | self.survey.wide)[tensor, out]
-            unproven &= self.reach.rows().reach[out] <= 0
+            if unproven.any():
+                unproven &= self.reach.rows().reach[out] <= 0
         return Tolerances(self.atol, self.rtols()[out], floor, unproven)
 
     def floors(self) -> Array:
@@ -599,10 +607,12 @@ class Judged(Record):
         """Return these elements, all of one pair, as `Entries`; `top`: the first row of its output;
         `coordinate` [E]: coordinates within the input."""
         d = self.derivative
-        outcome = self.outcome
-        left, right = (np.where(d.outcome == KINK, side, np.nan) for side in (d.left, d.right))
-        of_slopes = np.maximum(d.left_bar, d.right_bar)
-        bar = np.where(outcome == Outcome.KINK, of_slopes, d.bar)
+        outcome, bar = self.outcome, d.bar
+        left = right = repeated(np.nan, len(self.analytic))
+        if d.rough:
+            left, right = (np.where(d.outcome == KINK, side, np.nan) for side in (d.left, d.right))
+            of_slopes = np.maximum(d.left_bar, d.right_bar)
+            bar = np.where(outcome == Outcome.KINK, of_slopes, bar)
         tolerance = self.tolerances.tolerance(self.analytic, d.value)
         floor = self.tolerances.floor
         return Entries(

@@ -398,8 +398,10 @@ def _vanishes(up: Array, down: Array, f0: Array) -> Mask:
 def _odd_change(up: Array, down: Array, f0: Array) -> Array:
     """Return the odd part of f between two sides of x (an even function has no derivative to find),
     or the change on the only side with values."""
-    finite = np.isfinite(up) & np.isfinite(down)
-    return np.where(finite, up - down, np.fmax(np.abs(up - f0), np.abs(down - f0)))
+    odd, finite = up - down, np.isfinite(up) & np.isfinite(down)
+    if finite.all():
+        return odd
+    return np.where(finite, odd, np.fmax(np.abs(up - f0), np.abs(down - f0)))
 
 
 def _surely(change: Array, noise: Array) -> Mask:
