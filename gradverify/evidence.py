@@ -29,7 +29,13 @@ from gradverify.oracles.convergence import (
     without_leftovers,
     zeros_left_open,
 )
-from gradverify.oracles.finite_difference import Constraints, Jacobian, WithBackward, jacobian
+from gradverify.oracles.finite_difference import (
+    Constraints,
+    Filled,
+    Jacobian,
+    WithBackward,
+    jacobian,
+)
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import Surrogate
 from gradverify.oracles.legs import (
@@ -49,7 +55,6 @@ from gradverify.subject.failure import Line, Spent, UserCodeError, Value, attemp
 from gradverify.subject.forms import specified
 from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import Tightened, stopping_tests
-from gradverify.subject.rounding import Anew
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import casts_to_single, is_narrow, lifted
@@ -127,10 +132,8 @@ class Evidence(Checked):
     def _coarsest(self) -> float:
         """Return the coarsest unit roundoff among forward's torch operations; 0 where it has
         none."""
-        mode = Anew(self.subject.generator("coarsest"))
-        with mode:
-            tried(self.function.values, self.subject.inputs)
-        return mode.coarsest
+        found = tried(Filled(self.function).shaken, self.subject.inputs, 0)
+        return found[1] if found else 0.0
 
     @property
     def low_precision(self) -> bool:
@@ -344,9 +347,8 @@ class Evidence(Checked):
         )
         if isinstance(found, UserCodeError):
             given = "" if isinstance(found, RefusedError) else "given float64 "
-            return (
-                f"{given}{found.message}" if narrow else ""
-            )  # else the function itself is measured
+            # Without a reason, the function itself is measured
+            return f"{given}{found.message}" if narrow else ""
         return found if found.lifted or narrow else ""
 
     @property

@@ -427,9 +427,11 @@ def analytic_values(
         part = point.parts[shared.output]
         members = np.bincount(rows.group, minlength=rows.count)
         weight = np.where(members[rows.group] == 1, 1.0, weights[part])
-        together = random_cotangent(point, shared.output, "all rows")
-        # The sums of the values, and of their magnitudes [2, N]
-        sums = {plan.tensor: np.zeros((2, plan.size)) for plan in sharing}
+        verified = verify and bool((members > 1).any())
+        if verified:
+            together = random_cotangent(point, shared.output, "all rows")
+            # The sums of the values, and of their magnitudes [2, N]
+            sums = {plan.tensor: np.zeros((2, plan.size)) for plan in sharing}
         for groups, pulled in pulled_groups(
             point, shared, weight, [plan.tensor for plan in sharing]
         ):
@@ -440,7 +442,7 @@ def analytic_values(
                 row = plan.rows[shared.output].rows_of(groups)
                 column = np.arange(plan.size)
                 held = row != NO_ENTRY
-                if not held.all():
+                if not (all_held := held.all()):
                     off = np.abs(np.where(held, 0.0, entry))
                     size = point.columns.size[plan.first : plan.first + plan.size]
                     for n in np.flatnonzero((off != 0).any(1)).tolist():
@@ -450,16 +452,17 @@ def analytic_values(
                     at, column = np.nonzero(held)
                     row, entry = row[at, column], entry[at, column]
                 entry = entry / weight.take(row)
-                terms = entry * together.take(row)
-                for total, each in zip(sums[plan.tensor], (terms, np.abs(terms)), strict=True):
-                    total += each.sum(0) if held.all() else np.bincount(column, each, plan.size)
+                if verified:
+                    terms = entry * together.take(row)
+                    for total, each in zip(sums[plan.tensor], (terms, np.abs(terms)), strict=True):
+                        total += each.sum(0) if all_held else np.bincount(column, each, plan.size)
                 row = row + part.start
                 run.reach.add_entries(row, plan.first + column, entry)
                 group = plan.colour[column] - span.start
                 group, row, entry = np.broadcast_arrays(group, row, entry)
                 inside = (group >= 0) & (group < len(span))
                 values[plan.tensor].reshape(-1)[(group * m + row)[inside]] = entry[inside]
-        if verify and (members > 1).any():
+        if verified:
             gradient = gradients.get(shared.output)
             if gradient is None:
                 gradient = point.by_column(pull_back(point, shared.output, together))

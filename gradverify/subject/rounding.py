@@ -213,6 +213,7 @@ SIZES = (
     Tensor.itemsize.__get__,  # type: ignore[attr-defined]
     Tensor.nbytes.__get__,  # type: ignore[attr-defined]
 )
+"""The functions that return bytes, of which the reported dtype has half as many."""
 
 
 class Shown(FunctionMode):

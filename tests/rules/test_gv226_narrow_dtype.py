@@ -5,26 +5,11 @@ import torch
 from live import check, codes, message, randn
 from torch.autograd import Function
 
-from rules.functions import Right, X, square
+from rules.functions import Right, X, square, unary
 
 
 def run(result):
     return next(run for run in result.rules if run.code == "GV226")
-
-
-def elementwise(forward, backward):
-    class Elementwise(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return forward(x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return backward(x, g)
-
-    return Elementwise
 
 
 @pytest.mark.parametrize(
@@ -45,7 +30,7 @@ def test_a_gradient_that_is_wrong_only_in_float32_is_found(faulty):
 
 
 def test_an_output_that_is_float64_all_the_same_is_found():
-    wide = elementwise(lambda x: x * torch.tensor([2.0], dtype=torch.float64), lambda x, g: 2 * g)
+    wide = unary(lambda x: x * torch.tensor([2.0], dtype=torch.float64), lambda x, g: 2 * g)
     result = check(wide, X)
     assert codes(result) == {"GV226"}
     assert message(result, "GV226") == "with float32 inputs y0 is float64, and not float32"
@@ -53,28 +38,26 @@ def test_an_output_that_is_float64_all_the_same_is_found():
 
 def test_a_backward_that_raises_in_float32_is_found():
     kept = torch.ones(3, 3, dtype=torch.float64)
-    result = check(elementwise(lambda x: x @ kept.to(x.dtype), lambda x, g: g @ kept.T), X)
+    result = check(unary(lambda x: x @ kept.to(x.dtype), lambda x, g: g @ kept.T), X)
     assert codes(result) == {"GV226"}
     assert "with float32 inputs backward raised RuntimeError" in message(result, "GV226")
 
 
 def test_what_float32_rounds_is_right():
     assert codes(check(Right, randn(30, 20))) == set()
-    deep = elementwise(lambda x: (x.exp().log() * 3).sin(), lambda x, g: 3 * (3 * x).cos() * g)
+    deep = unary(lambda x: (x.exp().log() * 3).sin(), lambda x, g: 3 * (3 * x).cos() * g)
     assert codes(check(deep, X)) == set()
 
 
 def test_a_forward_that_is_ill_conditioned_lends_its_own_deviation():
     """1e4 x³ loses digits in float32 before the sine; its gradient as well, and by no fault."""
-    function = elementwise(
-        lambda x: (1e4 * x**3).sin(), lambda x, g: 3e4 * x**2 * (1e4 * x**3).cos() * g
-    )
+    function = unary(lambda x: (1e4 * x**3).sin(), lambda x, g: 3e4 * x**2 * (1e4 * x**3).cos() * g)
     assert codes(check(function, X, select=("GV226",))) == set()
 
 
 def test_a_kink_that_casting_crosses_is_no_fault():
     x = torch.tensor([1 + 1e-9, 2.0, -1.0], dtype=torch.float64)
-    relu = elementwise(lambda x: (x - 1).clamp_min(0), lambda x, g: g * (x > 1))
+    relu = unary(lambda x: (x - 1).clamp_min(0), lambda x, g: g * (x > 1))
     assert codes(check(relu, x, select=("GV226",))) == set()
 
 
@@ -100,7 +83,7 @@ def test_a_forward_that_refuses_float32_is_not_at_fault():
             raise TypeError("float64 only")
         return x.sin()
 
-    result = check(elementwise(strict, lambda x, g: g * x.cos()), X)
+    result = check(unary(strict, lambda x, g: g * x.cos()), X)
     assert codes(result) == set()
     assert run(result).reason == "with float32 inputs forward raised TypeError: float64 only"
 
@@ -204,7 +187,7 @@ def test_a_factor_in_float32_is_found_beside_what_cancels():
 def test_a_forward_that_loses_its_digits_in_float32_says_nothing_of_backward():
     """The standard deviation of 100 + x is 0 in float32 where x is 1e-12: its slope is infinite
     there."""
-    spread = elementwise(
+    spread = unary(
         lambda x: (x + 100).std(-1),
         lambda x, g: (
             g[:, None]
@@ -236,7 +219,7 @@ def test_a_forward_that_loses_its_digits_in_float32_says_nothing_of_backward():
 def test_inputs_that_leave_the_domain_in_float32_are_no_fault(forward, backward, values):
     """The function raises there in float64 too."""
     x = torch.tensor(values, dtype=torch.float64)
-    result = check(elementwise(forward, backward), x, select=("GV226",))
+    result = check(unary(forward, backward), x, select=("GV226",))
     assert run(result).status == "not_applicable"
     assert "it raises in float64 too" in run(result).reason
 

@@ -10,7 +10,7 @@ from torch.autograd import Function
 from gradverify.direct import check as check_live
 from gradverify.subject.prepare import prepare
 from gradverify.verify import verify
-from rules.functions import square
+from rules.functions import square, unary
 
 # ---- GV112 low-precision
 # Functions in 16 bits: wrong ones are found where finite differences and `allclose` see nothing,
@@ -346,18 +346,7 @@ def test_what_large_float64_numbers_leave_when_they_cancel_is_no_low_precision(
     x = low + (high - low) * torch.rand(6, dtype=torch.float64)
 
     def scaled(factor):
-        class Scaled(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                ctx.save_for_backward(x)
-                return forward(x)
-
-            @staticmethod
-            def backward(ctx, g):
-                (x,) = ctx.saved_tensors
-                return factor * g * slope(x)
-
-        return Scaled
+        return unary(forward, lambda x, g: factor * g * slope(x))
 
     assert "GV222" not in codes(right := check(scaled(1.0), x)) and right.verdict != "fail"
     assert codes(check(scaled(1.0009), x)) == {"GV101"}
