@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import IntEnum
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,13 +25,12 @@ from gradverify.model.case import (
     SpecPlace,
     TensorRecipe,
 )
-from gradverify.model.fault import FAILED, ToolError, fault_of
+from gradverify.model.fault import FAILED, fault_of
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.model.result import Frame
 from gradverify.source.modules import shown
 from gradverify.spec.names import own_name
-from gradverify.subject.draw import DTYPES, generator, signed
 from gradverify.subject.failure import (
     ON_CUDA,
     SINGLE_ONLY,
@@ -40,16 +38,15 @@ from gradverify.subject.failure import (
     WANTS_MASK,
     WANTS_WHOLE,
     UserCodeError,
-    attempted,
     describe,
     is_users,
 )
 from gradverify.subject.find import importable, returning
 from gradverify.subject.lines import source_of
-from gradverify.subject.machine import cuda_devices, seeded, undisturbed
-from gradverify.subject.prepare import assemble, drawn_inputs
+from gradverify.subject.machine import cuda_devices, undisturbed
 from gradverify.subject.target import Target, live, named, operator_parameters
 from gradverify.torch_private import OverloadPacket, python_behind, schema
+from gradverify.trial.call import Level, Outcome, called
 
 MISSING = inspect.Parameter.empty
 
@@ -607,28 +604,6 @@ BY_HAND = (
 )
 
 
-class Level(IntEnum):
-    """How far a call came."""
-
-    NONE, RAISED, NOT_DIFFERENTIABLE, NOT_FINITE, NO_BACKWARD, ZERO, WHOLE = range(7)
-
-
-class Outcome(NamedTuple):
-    """The outcome of one call. `frame`: the line of the user's code that raised; `nothing`: the
-    arguments for which backward returned no gradient."""
-
-    level: Level
-    error: str = ""
-    hint: str | None = None
-    frame: Frame | None = None
-    nothing: tuple[str, ...] = ()
-
-    @property
-    def reached(self) -> tuple[int, int]:
-        """How far the call came: the larger, the more it did before it failed."""
-        return self.level, self.frame.line if self.frame else 0
-
-
 def propose(sought: Sought, loaded: Callable[[], None] = lambda: None) -> Proposal:
     """Return a proposal, or why there is none, whatever the user's code raises; only an interrupt
     is raised again. `loaded` is called once the target is imported."""
@@ -837,42 +812,5 @@ class Search:
             f"{sorted((name, repr(recipe)) for name, recipe in assignment.items())}"
         )
         if key not in self.calls:
-            self.calls[key] = self._made(self._case(assignment))
+            self.calls[key] = called(self._case(assignment), self.target, self.build)
         return self.calls[key]
-
-    def _made(self, case: Case) -> Outcome:
-        try:
-            found = self.target
-            if self.build is not None:
-                with seeded(0):
-                    found = live(case.target, self.build, case.init, DTYPES[self.dtype])
-            subject = assemble(case, found, drawn_inputs(case))
-            graph = subject.probed(subject.leaves())
-            outputs = [y for y in graph.outputs if isinstance(y, Tensor) and y.requires_grad]
-        except UserCodeError as error:
-            return Outcome(
-                Level.RAISED, error.message, error.hint, error.frames[-1] if error.frames else None
-            )
-        except BaseException as error:
-            if is_interrupt(error) or isinstance(error, ToolError):
-                raise
-            return Outcome(Level.NONE, describe(error))
-        if not graph.leaves or not outputs:
-            return Outcome(
-                Level.NOT_DIFFERENTIABLE,
-                "no output depends on an input in a way that autograd knows of",
-            )
-        if not all(y.numel() and bool(torch.isfinite(y.to_dense()).all()) for y in outputs):
-            return Outcome(Level.NOT_FINITE, "its outputs are empty, or not finite")
-        source = generator(0, "trial", "grad_output")
-        gradients = attempted(subject.pull, graph, outputs, [signed(y, source) for y in outputs])
-        if isinstance(gradients, UserCodeError):
-            return Outcome(Level.NO_BACKWARD, gradients.message)
-        given = list(zip(subject.differentiable, gradients, strict=True))
-        nothing = tuple(argument.name for argument, gradient in given if gradient is None)
-        dense = [gradient.to_dense() for gradient in gradients if gradient is not None]
-        if any(
-            bool(torch.isfinite(gradient).all() and (gradient != 0).any()) for gradient in dense
-        ):
-            return Outcome(Level.WHOLE, nothing=nothing)
-        return Outcome(Level.ZERO, "its gradients are zero", nothing=nothing)
