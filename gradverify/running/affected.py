@@ -261,8 +261,11 @@ def _why(
         for text in texts
     )
     reach = graph.of(tuple(filter(None, targets)), mentioned.imports, tuple(dict.fromkeys(folders)))
-    hit = changes.hit(sorted(reach.files)) or next(_by_name(reach, changes), None)
-    if hit:
+    for file in sorted(reach.files):
+        if hit := changes.hit([file]):
+            way = ", ".join(_shown(Path(each), cwd) for each in reach.way(file))
+            return f"imports {hit}{f' by way of {way}' if way else ''}"
+    if hit := next(_by_name(reach, changes), None):
         return f"imports {hit}"
     return next(
         (
