@@ -4,7 +4,7 @@ report."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -256,13 +256,13 @@ def _writer(
 
     if settled.options.format == "jsonl":
         return lambda event: out.write(jsonl.line(event, gate, __version__))
-    column = name_width(case.name for case in cases)
+    column, shown = name_width(case.name for case in cases), set[Hashable]()
 
     def write(event: Event) -> None:
         if isinstance(event, CheckFinished) and not settled.for_programs:
             result = judged(event.result, gate)
             origins = gathered.origins.get(result.id)
-            out.write(check_line(result, settled.look, column, origins))
+            out.write(check_line(result, settled.look, column, origins, shown))
 
     return write
 
