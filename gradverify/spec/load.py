@@ -37,7 +37,7 @@ def load(
     *,
     builtins: Builtins,
     codes: Collection[str],
-    project: Layer = NO_LAYER,
+    project: Layer | Mapping[FilePath, Layer] = NO_LAYER,
     options: Layer = NO_LAYER,
     cwd: FilePath | None = None,
     required: Mapping[str, int] | None = None,
@@ -47,16 +47,29 @@ def load(
 
     `builtins`: each built-in's parameter names; `required`: how many of them, the first ones, have
     no default; `codes`: all rule codes; `project`, `options`: the layers below and above those of
-    the specs.
+    the specs, the first one for each file if they differ.
     """
-    project, project_problems = vetted(project, codes)
+    layers = {None: project} if isinstance(project, Layer) else project
+    sound: dict[str, Layer] = {}
+    project_problems: list[Problem] = []
+    for each in {layer.origin: layer for layer in layers.values()}.values():
+        sound[each.origin], found = vetted(each, codes)
+        project_problems += found
     options, option_problems = vetted(options, codes)
     folder = cwd or FilePath.cwd()
     parts = [
         _file(
             file,
             folder,
-            World("", folder, builtins, codes, project, options, required=required or {}),
+            World(
+                "",
+                folder,
+                builtins,
+                codes,
+                sound[(project if isinstance(project, Layer) else project[file]).origin],
+                options,
+                required=required or {},
+            ),
         )
         for file in files
     ]
