@@ -143,7 +143,7 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
             finding = at_returned(finding, evidence.subject, made)
     if finding.file is None:
         return finding
-    target = evidence.subject.target
+    target = evidence.subject.own.target
     inside = None if target.kind == "autograd.Function" else _method_at(finding)
     return replace(
         finding,
