@@ -79,16 +79,17 @@ def gather(
     settings: Mapping[str, Json] | None = None,
     project: Project | None = None,
     origin: str = COMMAND_LINE,
+    texts: Mapping[Path, str] | None = None,
 ) -> Gathered:
     """Read the specs that `paths` name. `settings`, given by `origin`, override those of the specs;
-    `project`: if it was read already."""
+    `project`: if it was read already; `texts`: specs that are not on the disk."""
     from gradverify.functions.catalogue import BUILTINS
     from gradverify.rules.catalogue import codes
     from gradverify.spec.discover import discover, select
     from gradverify.spec.load import load
     from gradverify.spec.settings import Layer, origins
 
-    found = discover(paths, Path.cwd(), project or project_here())
+    found = discover(paths, Path.cwd(), project or project_here(), texts or ())
     loaded = load(
         found.files,
         builtins={name: builtin.parameters for name, builtin in BUILTINS.items()},
@@ -96,6 +97,7 @@ def gather(
         project=found.project.layer,
         options=Layer(origin, settings or {}),
         required={name: builtin.required for name, builtin in BUILTINS.items()},
+        texts=texts,
     )
     cases, missing = select(found, loaded.cases)
     problems = (

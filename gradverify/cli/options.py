@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 OVERRIDE = "Settings (over those of the specs)"
 GATE = "Gate"
 SELECTION = "Selection"
+TARGETS = "Functions without a spec"
 RUNNING = "Running"
 SHOWN = "Output"
 SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
@@ -91,6 +92,27 @@ OPTIONS: Mapping[str, Option] = {
         "Specs, folders, or PATH::NAME for one check. Without any: `paths` of pyproject.toml, "
         "else specs/, else *.gradverify.yaml.",
         many=True,
+    ),
+    "input": Option(
+        "--input",
+        "NAME=VALUE",
+        "An argument, in the function's order: 2x3, 3, for a vector, 2x3:int64[0,5), a number, "
+        "none, x.npy … (repeatable). Without any, inputs are found by trial.",
+        TARGETS,
+        many=True,
+    ),
+    "kwarg": Option(
+        "--kwarg", "NAME=VALUE", "An argument by keyword (repeatable).", TARGETS, many=True
+    ),
+    "init": Option(
+        "--init",
+        "NAME=VALUE",
+        "An argument that builds a torch.nn.Module class (repeatable).",
+        TARGETS,
+        many=True,
+    ),
+    "reference": Option(
+        "--reference", "NAME", "Another implementation, as ref.py:name or module:name.", TARGETS
     ),
     "keyword": Option(
         "-k", "EXPR", "Checks whose id contains these words: 'softmax and not cuda'.", SELECTION

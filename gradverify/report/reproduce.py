@@ -18,6 +18,10 @@ WITH_VALUE = frozenset(
         "--mode",
         "--select",
         "--ignore",
+        "--input",
+        "--kwarg",
+        "--init",
+        "--reference",
         "--undecided",
         "--require-device",
     }
