@@ -4,6 +4,7 @@ report."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from gradverify.cli.options import (
     CHECK_FORMAT,
     OF_CHECK,
     OPTIONS,
+    RANDOM,
     Options,
     Settled,
     command,
@@ -130,7 +132,17 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     write = _writer(chosen.cases, gathered, settled, gate, out)
     crew = _crew(settled, progress.planned, signals)
     limit = 1 if options.exitfirst else settled.values.get("maxfail")
-    request = Request(chosen.cases, argv=out.arguments, selection=chosen.selection, gate=gate)
+    argv = out.arguments
+    if options.seed == RANDOM:  # the number is what repeats the run
+        seed = str(settled.settings["seed"])
+        out.say(f"--seed random: {seed}")
+        argv = tuple(
+            seed
+            if (before, word) == ("--seed", RANDOM)
+            else re.sub("^--seed=.*", f"--seed={seed}", word)
+            for before, word in zip(("", *argv), argv, strict=False)
+        )
+    request = Request(chosen.cases, argv=argv, selection=chosen.selection, gate=gate)
     events = worded(run(request, crew, limit), gate)
     report = fold(followed(events, progress, write), gate, __version__)
     remember(memory, gathered.files, gathered.origins, report.checks, chosen.cases)

@@ -37,6 +37,7 @@ SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
 OF_WORKERS = ("jobs",)
 """Options that only apply to worker processes; those of the project are ignored with
 `--no-isolate`."""
+RANDOM, SEED_BYTES = "random", 4  # the word of `--seed` for a seed that is drawn
 REQUIRED: Any = ...  # typer's own mark
 
 
@@ -173,7 +174,9 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "atol": Option("--atol", "NUMBER", "Absolute error that is accepted.", OVERRIDE),
     "rtol": Option("--rtol", "NUMBER", "Relative error that is accepted.", OVERRIDE),
-    "seed": Option("--seed", "INTEGER", "Seed of the random inputs.", OVERRIDE),
+    "seed": Option(
+        "--seed", "INTEGER|random", "Seed of the random inputs; random: one is drawn.", OVERRIDE
+    ),
     "device": Option("--device", "DEVICE", "cpu, cuda, cuda:N or auto.", OVERRIDE),
     "dtype": Option("--dtype", "DTYPE", "float64, float32, complex128 …", OVERRIDE),
     "mode": Option("--mode", "MODE", "What is compared: auto, entries, rows or blocks.", OVERRIDE),
@@ -428,6 +431,8 @@ def settle(options: Options, out: Output) -> Settled:
     settings: dict[str, Json] = {
         name: scalar(text) for name in SETTINGS if (text := getattr(options, name)) is not None
     }
+    if settings.get("seed") == RANDOM:
+        settings["seed"] = int.from_bytes(os.urandom(SEED_BYTES), "big")
     for name in ("select", "ignore"):
         if codes := [
             code.strip()
