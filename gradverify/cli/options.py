@@ -195,6 +195,11 @@ OPTIONS: Mapping[str, Option] = {
         many=True,
     ),
     "strict": _flag("--strict", "Warnings count as errors.", OVERRIDE),
+    "poison": _flag(
+        "--poison",
+        "Fill uninitialised memory, and guard the memory around tensors, in every call.",
+        OVERRIDE,
+    ),
     "undecided": Option(
         "--undecided",
         "warn|fail",
@@ -441,8 +446,7 @@ def settle(options: Options, out: Output) -> Settled:
             if code.strip()
         ]:
             settings[name] = codes
-    if options.strict:
-        settings["strict"] = True
+    settings |= {name: True for name in ("strict", "poison") if getattr(options, name)}
     kept = [name for name in (*OF_WORKERS, "timeout") if name in typed]
     if options.no_isolate and kept:
         raise ProblemsError(
