@@ -80,9 +80,10 @@ def gather(
     settings: Mapping[str, Json] | None = None,
     project: Project | None = None,
     origin: str = COMMAND_LINE,
+    texts: Mapping[Path, str] | None = None,
 ) -> Gathered:
     """Read the specs that `paths` name. `settings`, given by `origin`, override those of the specs;
-    `project`: if it was read already."""
+    `project`: if it was read already; `texts`: specs that are not on the disk."""
     from gradverify.functions.catalogue import BUILTINS
     from gradverify.rules.catalogue import codes
     from gradverify.spec.discover import discover, select
@@ -100,8 +101,12 @@ def gather(
         own = project_of(Path.cwd(), codes(), folder)
         return own if own.is_given else of_folder(folder.parent)
 
-    found = discover(paths, Path.cwd(), project or project_here())
-    projects = {file: of_folder(resolved(file).parent) for file in found.files}
+    found = discover(paths, Path.cwd(), project or project_here(), texts or ())
+    here = texts or ()  # as if they were in the current folder
+    projects = {
+        file: found.project if file in here else of_folder(resolved(file).parent)
+        for file in found.files
+    }
     loaded = load(
         found.files,
         builtins={name: builtin.parameters for name, builtin in BUILTINS.items()},
@@ -109,6 +114,7 @@ def gather(
         project={file: own.layer for file, own in projects.items()},
         options=Layer(origin, settings or {}),
         required={name: builtin.required for name, builtin in BUILTINS.items()},
+        texts=texts,
     )
     cases, missing = select(found, loaded.cases)
     problems = (
