@@ -354,6 +354,18 @@ class Point:
         """The unit roundoff of gradients."""
         return U32 if self.columns.rounded else self.narrow.unit if self.narrow else U64
 
+    @cached_property
+    def other_part(self) -> Index | None:
+        """The output [M] that is the other part of the same complex number; a real output itself.
+        None where no output is complex."""
+        if not any(dtype.is_complex for _, dtype, _ in self.shapes):
+            return None
+        found = np.arange(len(self.f0))
+        for part, (_, dtype, _) in zip(self.parts, self.shapes, strict=True):
+            if dtype.is_complex:
+                found[part] = found[part].reshape(-1, 2)[:, ::-1].reshape(-1)
+        return found
+
     def shared(self, sizes: Array) -> Array:
         """Return sizes of outputs [M]; re and im of one number share the larger of theirs."""
         result = sizes.copy()
