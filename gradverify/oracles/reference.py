@@ -17,7 +17,6 @@ import torch
 from gradverify.model.case import Settings
 from gradverify.numerics.choose import Mode, Why
 from gradverify.numerics.estimate.ladder import KINK
-from gradverify.numerics.exact import exact_elements
 from gradverify.numerics.function.coordinates import (
     UNITS,
     columns_of,
@@ -44,7 +43,13 @@ from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import parts
 from gradverify.oracles.convergence import ByPlace, by_place, small_leftovers_passed
 from gradverify.oracles.finite_difference import WORST, Filled, Jacobian, WithBackward
-from gradverify.oracles.given import exactly, rounding_left_open
+from gradverify.oracles.given import (
+    apart,
+    exact_elements,
+    exactly,
+    rounding_floor,
+    rounding_left_open,
+)
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked
@@ -88,7 +93,6 @@ def reference_gradients(
     columns = columns_of(function.inputs, [None] * n, [False] * n)
     point, other = (Point(each, columns) for each in (function, reference))
     unit, seed = float(point.unit.max(initial=U64)), Seed(settings.seed).within("reference")
-    atol, rtol = settings.tolerances()
     tensors = parts(function.inputs)
     widths, heights = ([p.stop - p.start for p in each] for each in (tensors, point.parts))
     tallies = {
@@ -125,16 +129,12 @@ def reference_gradients(
             used = np.where(rows == NO_ENTRY, 0.0, weights[rows])
             column, off_pattern = np.flatnonzero(used), used == 0
             out, a, v = rows[column], mine[column] / used[column], theirs[column] / used[column]
-            largest = np.maximum(np.abs(a), np.abs(v)) * columns.scale[tensors[t]][column]
-            reach = np.zeros(len(weights))
-            np.maximum.at(reach, out, np.nan_to_num(largest, nan=0.0, posinf=0.0))
-            floor = FLOOR * unit / nonzero(columns.size[tensors[t]])
-            allowed = floor[off_pattern] * reach.max(initial=0.0)
+            scale, size = columns.scale[tensors[t]], nonzero(columns.size[tensors[t]])
+            floor = rounding_floor(unit, out, a, v, scale[column], size[column])
+            allowed = (floor * size[column]).max(initial=0.0) / size[off_pattern]
             strays = mine[off_pattern] - theirs[off_pattern]
             stray |= bool((~(np.abs(strays) <= allowed)).any())
-            found[t] = exact_elements(
-                out, column, a, v, floor[column] * reach[out], atol=atol, rtol=rtol, unit=unit
-            )
+            found[t] = exact_elements(out, column, a, v, floor, settings, unit)
         return found, stray
 
     def row_of(output: int, row: int, which: Iterable[int]) -> Read:
@@ -167,10 +167,7 @@ def reference_gradients(
                 by_groups(output, half, held)
             return
         for t, elements in found.items():
-            rest = _apart(elements)
-            tallies[t, output].leave_out(len(elements.output) - len(rest.output))
-            if ambiguous:
-                rest = _undecided(rest)
+            rest = apart(_undecided(elements) if ambiguous else elements, tallies[t, output])
             tallies[t, output].add(revised(t, output, rest))
 
     # ---- random cotangents
@@ -211,7 +208,7 @@ def reference_gradients(
                 for t, each in row_of(output, row, range(n)).items():
                     own = off[tensors[t]]
                     own -= np.nan_to_num(of_rows[row] * (each.analytic - each.numeric))
-                    each = revised(t, output, _apart(each))
+                    each = revised(t, output, apart(each, tallies[t, output]))
                     bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
                     wrong[tensors[t].start + each.input[bad]] = True
                     tallies[t, output].add(each.take(bad) if len(bad) else each)
@@ -273,12 +270,6 @@ def _undecided(elements: Entries) -> Entries:
     differs = outcome != np.int8(Outcome.PASS)
     outcome[differs], limit[differs] = Outcome.UNDECIDED, Limit.BUDGET
     return replace(elements, outcome=outcome, limit=limit)
-
-
-def _apart(elements: Entries) -> Entries:
-    """Return the elements without infinities that both give."""
-    both = (elements.analytic == elements.numeric) & np.isinf(elements.numeric)
-    return elements.take(np.flatnonzero(~both)) if both.any() else elements
 
 
 def _same(first: Entries, second: Entries) -> bool:
