@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradverify.model.case import Json
 from gradverify.oracles.given import Given
-from gradverify.oracles.implementation import arranged
+from gradverify.oracles.implementation import passed
 from gradverify.oracles.oracle import Checked
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import numbers
@@ -150,15 +150,13 @@ class HandWritten(Given):
                 copied(next(moved) if argument.differentiable else argument.value)
                 for argument in subject.arguments
             ]
-            given, named = subject.arranged(copies)
-            arguments, keywords = arranged(
-                target, self.name, given, subject.parameters(copies), list(map(copied, cotangents))
-            )
-            # Tensors passed by keyword, if the function has parameters of their names
+            last = list(map(copied, cotangents))
+            arguments, named = passed(subject, target, self.name, copies, last)
+            # What the function has no parameters for is left out
             kinds = {parameter.name: parameter.kind for parameter in target.parameters or ()}
             takes_all = inspect.Parameter.VAR_KEYWORD in kinds.values()
             named = {name: x for name, x in named.items() if takes_all or name in kinds}
-            returned = target.call(*arguments, **keywords, **named)
+            returned = target.call(*arguments, **named)
         gradients = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
         picked = _per_input(gradients, subject, self.name)
 
