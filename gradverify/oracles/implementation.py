@@ -45,7 +45,9 @@ class Implementation:
     with the names of its parameters replace these.
     """
 
-    def __init__(self, subject: Subject, key: str, text: str, checked: Sequence[int]) -> None:
+    def __init__(self, subject: Subject, key: str, checked: Sequence[int]) -> None:
+        """Raises UserCodeError (GV001)."""
+        text = str(getattr(subject.case.oracles, key))
         self.name = f"{key} {text}"
         self._subject, self._checked = subject, tuple(checked)
         self.inputs = subject.inputs
@@ -183,9 +185,7 @@ class Surrogate(Split):
     def __init__(
         self, subject: Subject, function: Differentiable, checked: Sequence[int], outputs: Tensors
     ) -> None:
-        self._soft = Implementation(
-            subject, "surrogate", str(subject.case.oracles.surrogate), checked
-        )
+        self._soft = Implementation(subject, "surrogate", checked)
         super().__init__(self._soft, function, outputs)
         self.name = self._soft.name
         for mine, theirs in zip(self._outputs, self.values(subject.leaves()), strict=True):

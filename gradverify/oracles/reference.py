@@ -369,14 +369,8 @@ class AgainstReference(Implementation):
     under `reference`, both up to rounding."""
 
     def __init__(self, checked: Checked) -> None:
-        """Raises UserCodeError (GV001)."""
         self._seen = checked
-        super().__init__(
-            checked.subject,
-            "reference",
-            str(checked.subject.case.oracles.reference),
-            checked.forward.checked,
-        )
+        super().__init__(checked.subject, "reference", checked.forward.checked)
 
     @cached_property
     def value_pairs(self) -> Mapping[int, Pair | str]:
