@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -61,22 +62,8 @@ def verdictless(fault: Fault) -> str:
 
 
 def of_fault(check: CaseResult, fault: Fault) -> CaseResult:
-    """Return the result of a check that has nothing but a fault."""
-    return CaseResult(
-        check.id,
-        check.spec,
-        check.name,
-        check.function,
-        check.device,
-        check.dtype,
-        check.seed,
-        check.settings,
-        "error",
-        expect=check.expect,
-        ok=None if check.ok is None else False,
-        reason=verdictless(fault),
-        faults=(fault,),
-    )
+    """Return the result of a check, of which nothing is known yet, with a fault that ended it."""
+    return replace(check, verdict="error", reason=verdictless(fault), faults=(fault,))
 
 
 def described(error: BaseException) -> str:

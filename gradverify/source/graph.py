@@ -94,18 +94,14 @@ def read(file: str | None) -> Text | None:
     tree = parsed(Path(file))
     if isinstance(tree, str):
         return None
-    source = Path(file).read_bytes()
-    # Expressions, nine tenths of a tree, are visited only if one of them may load a module
-    nodes = list(
-        _nodes(tree, any(name.encode() in source for name in (*BY_NAME, *LOADERS, RUNS_TEXT)))
-    )
+    nodes = list(_nodes(tree))
     plain = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     called = {
         *BY_NAME,
         *(alias.asname for node in plain for alias in node.names if alias.name in BY_NAME),
     }
     # Names that an `__init__` uses; any of these may be bound by a star
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {ALL}
+    used = {node.id for node in nodes if isinstance(node, ast.Name)} - {ALL}
     exports = Path(file).name == INIT
 
     def bound(module: str, member: str, name: str) -> Import:
@@ -117,7 +113,12 @@ def read(file: str | None) -> Text | None:
         for node in plain
         for alias in node.names
     ]
-    loads = False
+    mentioned = {
+        node.name if isinstance(node, ast.alias) else node.value
+        for node in nodes
+        if isinstance(node, (ast.alias, ast.Constant))
+    } | {_called(node) for node in nodes if isinstance(node, ast.expr)}
+    loads = RUNS_TEXT in used or not LOADERS.isdisjoint(mentioned)
     for node in nodes:
         if isinstance(node, ast.Import):
             imports += [
@@ -128,12 +129,6 @@ def read(file: str | None) -> Text | None:
             name = _imported_by_name(node)
             loads |= name is None
             imports += [Import(name)] if name else []
-        elif isinstance(node, (ast.alias, ast.Constant)):
-            loads |= (node.name if isinstance(node, ast.alias) else node.value) in LOADERS
-        elif isinstance(node, (ast.Name, ast.Attribute)):
-            loads |= _called(node) in LOADERS or (
-                isinstance(node, ast.Name) and node.id == RUNS_TEXT
-            )
     exported = [
         node.value
         for statement in tree.body
@@ -148,22 +143,16 @@ def read(file: str | None) -> Text | None:
     return Text(tuple(imports), tuple(exported), loads)
 
 
-def _nodes(tree: ast.AST, expressions: bool) -> Iterator[ast.AST]:
-    """Yield all nodes (or all but expressions), without those under `if TYPE_CHECKING:`."""
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes without those under `if TYPE_CHECKING:`."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         yield node
-        inside = (
-            node.orelse
-            if isinstance(node, ast.If) and _called(node.test) == "TYPE_CHECKING"
-            else ast.iter_child_nodes(node)
-        )
-        waiting += [
-            child
-            for child in inside
-            if expressions or not isinstance(child, (ast.expr, ast.expr_context, ast.operator))
-        ]
+        if isinstance(node, ast.If) and _called(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+        else:
+            waiting += ast.iter_child_nodes(node)
 
 
 def _called(node: ast.expr) -> str | None:
