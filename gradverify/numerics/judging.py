@@ -20,11 +20,11 @@ from gradverify.numerics.estimate.ladder import (
     Derivative,
     Ladders,
     Outputs,
-    secant,
     smooth_estimate,
+    solve,
 )
 from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
-from gradverify.numerics.estimate.samples import LOW_UNIT, Line, one_side, sample_rung
+from gradverify.numerics.estimate.samples import LOW_UNIT, Line, two_sides, upwards
 from gradverify.numerics.function.coordinates import Columns
 from gradverify.numerics.function.point import Point, element_line
 from gradverify.numerics.pairs.pair import Entries, Outcome, Requested
@@ -42,7 +42,6 @@ from gradverify.numerics.rungs import (
     repeated,
     step,
 )
-from gradverify.numerics.rungs import joined as joined_arrays
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, ColumnGroups, Pattern, RowGroups
 from gradverify.numerics.survey import STRAY, Directions, Survey, dense_ray
 from gradverify.numerics.tolerance import (
@@ -99,34 +98,20 @@ class GroupLine:
         place = in_a_row(self.columns)
         return self.point.columns.x[place], self.move[place]
 
-    def values(self, to: Array, stuck: Mask) -> Array:
-        """Return f [M] with the columns set to `to` [k]; NaN for outputs whose column is `stuck`
-        [k]."""
-        if not stuck.any():
-            return self.point.values_inside(self.columns, to)
-        f = self.point.values_at(self.columns, to)
-        return np.where(self.in_pattern & stuck[self.place], np.nan, f)
-
     def at(self, t: float) -> tuple[Array, Array]:
-        to, change, stuck = steps(self.point, self.columns, *self._start, np.array([t]))
-        by = np.where(self.in_pattern, change[0].take(self.place), t)
-        return self.values(to[0], stuck[0]), by
-
-
-def steps(
-    point: Point, columns: Index, x: Array, move: Array, t: Array
-) -> tuple[Array, Array, Mask]:
-    """Return, [r, k] each, x of columns [k] after steps t [r], the realised changes (nominal for
-    columns that are stuck), and which columns are stuck."""
-    c, by = point.columns, t[:, None] * move
-    to = c.cast(x + by, columns)
-    change = to - x
-    free = np.isfinite(change) & (change != 0)
-    if not c.free:
-        free &= (to >= c.low[columns]) & (to <= c.high[columns])
-    if not free.all():
-        to, change = np.where(free, to, x), np.where(free, change, by)
-    return to, change, ~free
+        c, columns, (x, move) = self.point.columns, self.columns, self._start
+        to = c.cast(x + t * move, columns)
+        change = to - x
+        free = np.isfinite(change) & (change != 0)
+        if not c.free:
+            free &= (to >= c.low[columns]) & (to <= c.high[columns])
+        if free.all():
+            f = self.point.values_inside(columns, to)
+        else:
+            to, change = np.where(free, to, x), np.where(free, change, t * move)
+            f = self.point.values_at(columns, to)
+            f = np.where(self.in_pattern & ~free[self.place], np.nan, f)
+        return f, np.where(self.in_pattern, change.take(self.place), t)
 
 
 @dataclass(frozen=True)
@@ -751,52 +736,32 @@ SETTLED = 2.0**-10
 
 @dataclass(frozen=True)
 class QuickSamples:
-    """f on the quick rungs of a bundle's n lines, up and down along each line [rungs, n, M].
-
-    step_up, step_down [rungs, k]: realised steps, nominal where x is stuck, negative where the line
-    moves a column downwards; `place` [n, M or 1]: which of the k steps an element has.
-    """
+    """f on the quick rungs of a bundle's n lines, up and down along each line [rungs, n, M], and
+    the realised steps, negative where a line moves its column downwards: [rungs, n, M], or [rungs,
+    n, 1] where each line moves one column."""
 
     bundle: Bundle
     up: Array
     down: Array
     step_up: Array
     step_down: Array
-    place: Index
     f0: Array
 
-    @cached_property
-    def width(self) -> Array:
-        """The sums of the k pairs of steps [rungs, k]."""
-        return self.step_up + self.step_down
-
-    def place_of(self, line: Index, out: Index) -> Index:
-        """Return which of the k steps elements [E] have."""
-        place: Index = self.place[line, out if self.bundle.grouped else 0]
-        return place
+    def of(self, what: Array, line: Index, out: Index) -> Array:
+        """Return samples or steps [rungs, E] of elements."""
+        m = what.shape[2]  # with one index an array takes half of the time that it takes with two
+        return what.reshape(len(what), -1).take(line if m == 1 else line * m + out, 1)
 
     def at(self, n: int, line: Index, out: Index) -> Array:
-        """Return samples [4, E] of the n-th rung for elements, each with its own column's upward
-        direction."""
-        place = self.place_of(line, out)
-        up = self.up[n, line, out]
-        down = self.down[n, line, out]
-        forth = self.step_up[n, place]
-        back = self.step_down[n, place]
-        turned = forth < 0
-        return np.stack(
-            [
-                np.where(turned, down, up),
-                np.where(turned, up, down),
-                np.where(turned, -back, forth),
-                np.where(turned, -forth, back),
-            ]
-        )
+        """Return samples [4, E] of the n-th rung for elements."""
+        rung = slice(n, n + 1)
+        samples = (self.up, self.down, self.step_up, self.step_down)
+        return np.stack(upwards(*(self.of(each[rung], line, out)[0] for each in samples)))
 
     def widest(self, outs: slice) -> Array:
         """Return the larger step of the first rung [n, outs or 1]."""
         widest = np.maximum(np.abs(self.step_up[0]), np.abs(self.step_down[0]))
-        return np.asarray(widest[self.place[:, outs if self.bundle.grouped else slice(None)]])
+        return np.asarray(widest[:, outs if self.bundle.grouped else slice(None)])
 
     @cached_property
     def bad(self) -> Mask | None:
@@ -854,9 +819,10 @@ class QuickSamples:
 
     def _slopes(self, line: Index, out: Index) -> Array:
         """Return the slopes of elements [k] above and below x [2, rungs, k]."""
-        place = self.place_of(line, out)
-        change = np.array([self.up[:, line, out], self.down[:, line, out]]) - self.f0[out]
-        return np.asarray(change / np.array([self.step_up[:, place], self.step_down[:, place]]))
+        sides = ((self.up, self.step_up), (self.down, self.step_down))
+        return np.array(
+            [(self.of(f, line, out) - self.f0[out]) / self.of(by, line, out) for f, by in sides]
+        )
 
     def strays(self, outs: slice, sigma: Array) -> Mask:
         """Return which elements [n, outs] off the pattern move beyond the noise of f: then the
@@ -874,85 +840,37 @@ def quick_samples(
 ) -> QuickSamples:
     """Sample f along the lines of a bundle: two forward calls per line and rung, or one where only
     the samples `above` x are taken, with f(x) below."""
-    if bundle.grouped:
-        return _of_groups(point, bundle, rungs, above)
     n, m = len(bundle.lines), len(point.f0)
     up, down = np.full((2, len(rungs), n, m), np.nan)
-    step_up, step_down = np.empty((2, len(rungs), n))
+    step_up, step_down = np.empty((2, len(rungs), n, m if bundle.grouped else 1))
     for i, line in enumerate(bundle.lines):
         for r, k in enumerate(rungs):
-            samples = one_side(line, k, point.f0) if above else sample_rung(line, k)
+            samples = two_sides(line, k, point.f0 if above else None)
             if samples is None:
                 step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
             else:
                 up[r, i], down[r, i], step_up[r, i], step_down[r, i] = samples
-    return QuickSamples(bundle, up, down, step_up, step_down, np.arange(n)[:, None], point.f0)
-
-
-def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) -> QuickSamples:
-    """Sample lines that share no column and move theirs alike. Steps are kept by column, with one
-    more for outputs off the pattern."""
-    n = len(bundle.lines)
-    m = len(point.f0)
-    c = len(point.columns)
-    r = len(rungs)
-    t = np.array(
-        [sign * step(1.0, k) for sign in ((1.0,) if above else (1.0, -1.0)) for k in rungs]
-    )
-    f = np.empty((len(t), n, m))
-    change = np.empty((len(t), c + 1))
-    first = 0
-    change[:, c] = t
-    lines = [line for line in bundle.lines if isinstance(line, GroupLine)]
-    columns = joined_arrays([line.columns for line in lines])
-    moved = in_a_row(columns)
-    to, change[:, moved], stuck = steps(
-        point, columns, point.columns.x[moved], lines[0].move[moved], t
-    )
-    for i, line in enumerate(lines):
-        span = slice(first, first + len(line.columns))
-        for k in range(len(t)):
-            f[k, i] = line.values(to[k, span], stuck[k, span])
-        first = span.stop
-    place = np.where(bundle.in_pattern, bundle.column_of, c)
-    down, back = (
-        (np.broadcast_to(point.f0, f.shape), np.zeros_like(change))
-        if above
-        else (f[r:], -change[r:])
-    )
-    return QuickSamples(bundle, f[:r], down, change[:r], back, place, point.f0)
+    return QuickSamples(bundle, up, down, step_up, step_down, point.f0)
 
 
 def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     """Return derivatives [E] of an f that is linear: the wider the step, the better."""
-    up, down, step_up, step_down = s.at(0, cells.line, cells.out)
-    f0, sigma, unit = (
-        values.take(cells.out) for values in (s.f0, run.survey.sigma, run.point.unit)
-    )
-    rounding_of_x = None if run.columns.rounded else np.abs(run.columns.x.take(cells.column))
-    found = secant(up, down, step_up + step_down, f0, sigma, unit, rounding_of_x)
-    bad = ~(np.isfinite(up) & np.isfinite(down))
-    return replace(
-        found,
-        value=np.where(bad, 0.0, found.value),
-        bar=np.where(bad, np.inf, found.bar),
-        unclear=bad,
-        unchanged=(up == f0) & (down == f0),
-    )
+    x, scale = (each.take(cells.column) for each in (run.columns.x, run.columns.scale))
+    rungs = s.at(0, cells.line, cells.out)[:, None]
+    return solve(run.outputs().samples(rungs, cells.out, np.abs(x), scale), False)
 
 
 def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, Index]:
     """Return derivatives [E] of plain elements, and the indices of the other elements, whose
     derivatives are void."""
     sigma, unit = run.survey.sigma, run.point.unit
+    widths = s.step_up + s.step_down
     parts = []
     for first in range(0, len(cells.out), PLAIN_PIECE) or [0]:
         of_piece = cells.take(slice(first, first + PLAIN_PIECE))
         i, j = of_piece.line, of_piece.out
-        width = s.width.take(s.place_of(i, j), 1)
-        parts.append(
-            smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
-        )
+        up, down, width = (s.of(each, i, j) for each in (s.up, s.down, widths))
+        parts.append(smooth_estimate(up, down, width, s.f0[j], sigma[j], unit[j]))
     found, low = joined(parts), unit > LOW_UNIT
     hard = found.unclear
     if not run.columns.rounded:
