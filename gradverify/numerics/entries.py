@@ -905,12 +905,13 @@ class Sweep:
                 span = range(first, min(first + width, counts[t]))
                 if not one_tile:
                     values = analytic_values(run, weights, {t: span})[0]
-                chunks = (values[t][n : n + at_once] for n in range(0, len(span), at_once))
-                if not all(
-                    self._judge(groups, groups.plan.bundle(point, first + n * at_once, len(a)), a)
-                    for n, a in enumerate(chunks)
-                ):
-                    broken.add(t)
+                for n in range(0, len(span), at_once):
+                    a = values[t][n : n + at_once]
+                    bundle = groups.plan.bundle(point, first + n, len(a))
+                    if not self._judge(groups, bundle, a):
+                        broken.add(t)
+                        break
+                if t in broken:
                     break
         for t, groups in tensors.items():
             if t not in broken and not groups.add_off_pattern(strays):

@@ -50,7 +50,7 @@ from gradverify.numerics.screen import (
     screen_of,
 )
 from gradverify.numerics.seed_vectors import moves_along, pull_back, signed_weights
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, paired
+from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.survey import STRAY, Directions
 from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import PASS, UNDECIDED, Limit
@@ -109,7 +109,7 @@ class Search:
     def __post_init__(self) -> None:
         run, tensor = self.run, self.tensor
         self.point = run.point
-        self.pattern = paired(run.point, tensor, [run.structure.patterns[tensor][self.output]])[0]
+        self.pattern = run.structure.patterns[tensor][self.output]
         self.which = (tensor, self.block, self.row)
         self.part = run.point.parts[self.output]
         self.columns = run.columns.of(tensor)

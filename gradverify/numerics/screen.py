@@ -55,7 +55,7 @@ from gradverify.numerics.seed_vectors import (
     pull_back,
     signed_weights,
 )
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, paired
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
 from gradverify.numerics.survey import STRAY, Directions
 from gradverify.numerics.tolerance import floors, guarded, is_resolved
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
@@ -420,7 +420,7 @@ def screen(
     along directions that the first rungs left open. Raises what the backward raises.
     """
     point, outputs = run.point, range(len(run.point.parts))
-    shapes = [paired(point, each.tensor, patterns[each.tensor]) for each in directions]
+    shapes = [patterns[each.tensor] for each in directions]
     lines = [
         [PairLines(run, each.tensor, o, shape[o], rows, len(each.moves)) for o in outputs]
         for each, shape in zip(directions, shapes, strict=True)
