@@ -55,7 +55,7 @@ from gradverify.numerics.judging import (
     widened,
     worst_first,
 )
-from gradverify.numerics.pairs.pair import MAP_ROWS, ElementRecord, Pair, Requested, Tally
+from gradverify.numerics.pairs.pair import ElementRecord, Pair, Requested, Tally
 from gradverify.numerics.prepare import SMALL, with_other_groups
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import (
@@ -157,9 +157,9 @@ def pair_of_one(run: Run, requested: Requested) -> Pair:
         climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
         judged = judged_now(run, column, out, a, climb.run())
         judged = measured_alone(run, column, out) if judged.wrong[0] else excused(run, judged)
-    tally = Tally(requested.input, requested.output, (MAP_ROWS + 1, 1), 1, requested)
-    tally.add(judged.pair_elements(part.start, np.array([requested.input_index])))
-    return tally.result(float(point.unit[part].max()), bool(run.low_precision()[out[0]]))
+    tally = Tally(requested.input, requested.output, None, 1, requested)
+    tally.add(judged.entries(point, tally))
+    return run.result(tally)
 
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
@@ -578,13 +578,12 @@ class OneHot:
 class ColourGroups:
     """One tensor of a sweep, whose columns are moved in groups.
 
-    `weights` [M]: of compressed VJPs; `plain` [N]: columns whose elements are all right and smooth;
-    `one_hot`: one-hot numbers of row groups, by output tensor and number.
+    `plain` [N]: columns whose elements are all right and smooth; `one_hot`: one-hot numbers of row
+    groups, by output tensor and number.
     """
 
     sweep: Sweep
     plan: Plan
-    weights: Array
     plain: Mask
     one_hot: dict[tuple[int, int], OneHot] = field(default_factory=dict)
 
@@ -633,7 +632,7 @@ class ColourGroups:
         another element is wrong."""
         found = self.one_hot.get((output, group))
         if found is None and not self.sweep.budget_ended:
-            found = OneHot(self.sweep.run, self.plan, output, group, self.weights)
+            found = OneHot(self.sweep.run, self.plan, output, group, self.sweep.weights)
             self.one_hot[output, group] = found
         return found
 
@@ -806,6 +805,7 @@ class Sweep:
     `suspect`: outputs [M] that are examined nearer to x. `confirmed`, `cleared`: numbers of
     elements of groups, measured individually, that are mismatches or right. `limit`: bytes of a
     tile and a chunk together; `room`: columns, or groups, whose analytic values fit into a tile.
+    `weights` [M]: the cotangents of row groups. `broken`: tensors whose groups proved wrong.
     """
 
     def __init__(self, run: Run, keep: int, limit: int, suspect: Mask) -> None:
@@ -813,16 +813,20 @@ class Sweep:
         self.run = run
         self.plans = run.structure.plans
         self.suspect = suspect
-        self.known, self.complete = np.ones(m, bool), True
+        self.known = np.ones(m, bool)
         self.confirmed, self.cleared = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         self.sum, self.bar = np.zeros((2, m))
-        self.room = max(1, limit // 2 // (8 * max(m, 1)))
-        self.single_at_once = max(1, limit // 2 // (CHUNK_BYTES * max(m, 1)))
-        self.groups_at_once = max(1, limit // (GROUP_BYTES * max(m, 1)))
+        self.limit = limit
+        self.room = self._at_once(2 * 8)
+        self.weights = signed_weights_float32(m, point.seed.generator("row groups"))
+        self.broken = set[int]()
         self.tallies = {
             (t, o): Tally(t, o, (part.stop - part.start, size), keep, run.requested)
             for t, size in enumerate(np.diff(point.starts).tolist())
             for o, part in enumerate(point.parts)
+        }
+        self.groups = {
+            t: ColourGroups(self, plan, np.ones(plan.size, bool)) for t, plan in self.plans.items()
         }
 
     @property
@@ -832,22 +836,23 @@ class Sweep:
         return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
 
     def judge_all(self) -> set[int]:
-        """Judge single columns, then groups; return the tensors whose groups contradict their plan.
-        Raises Spent."""
-        point, at_once = self.run.point, self.single_at_once
-        tensors = (t for t in range(len(point.buffers)) if t not in self.plans)
-        single = np.concatenate([*map(point.columns.of, tensors), np.zeros(0, np.intp)])
-        for first in range(0, len(single), self.room):
-            tile = single[first : first + self.room]
-            a = np.empty((len(tile), len(point.f0)))  # of the analytic Jacobian, transposed
-            for j in range(len(point.f0)):
-                row = point.row(j)
-                self.run.reach.add_row(j, row)
-                a[:, j] = row[tile]
-            for start in range(0, len(a), at_once):
-                chunk = slice(start, start + at_once)
-                self._judge(None, single_columns(point, tile[chunk]), a[chunk])
-        broken = self._judge_groups() if self.plans else set()
+        """Judge single columns, groups with the entries of their backwards off the pattern, and
+        whether the elements add up; return the tensors whose groups contradict their plan. Raises
+        Spent."""
+        point, broken = self.run.point, self.broken
+        for groups, bundle, a in self._bundles():
+            if not self._judge(groups, bundle, a):
+                broken.update(bundle.tensor.tolist())
+        for t, groups in self.groups.items():
+            if t not in broken and not groups.add_off_pattern(self.strays):
+                broken.add(t)
+        self.complete = not broken
+        if self.groups and self.complete:
+            broken = self._off_together() - {  # although no individually measured element is wrong
+                tensor
+                for tensor, output in self.tallies
+                if self.confirmed[tensor, output] or self.budget_ended
+            }
         for plan in self.plans.values():
             # Columns in no group: f does not depend on them, and their gradient is 0
             of_tensor = slice(plan.first, plan.first + plan.size)
@@ -863,14 +868,47 @@ class Sweep:
                     tally.add_zeros(missing, np.zeros(1), np.array([resolution]))
         return broken
 
+    def _bundles(self) -> Iterator[tuple[ColourGroups | None, Bundle, Array]]:
+        """Yield bundles of n lines with their analytic values [n, M]: single columns, then the
+        groups of each tensor, until one of them proves wrong."""
+        run, point, m = self.run, self.run.point, len(self.run.point.f0)
+        tensors = (t for t in range(len(point.buffers)) if t not in self.plans)
+        single = np.concatenate([*map(point.columns.of, tensors), np.zeros(0, np.intp)])
+        for span in pieces(len(single), self.room):
+            tile = single[span]
+            a = np.empty((len(tile), m))  # of the analytic Jacobian, transposed
+            for j in range(m):
+                row = point.row(j)
+                run.reach.add_row(j, row)
+                a[:, j] = row[tile]
+            for chunk in pieces(len(tile), self._at_once(2 * CHUNK_BYTES)):
+                yield None, single_columns(point, tile[chunk]), a[chunk]
+        counts = {t: plan.groups.count for t, plan in self.plans.items()}
+        one_tile = sum(counts.values()) <= self.room
+        spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
+        values, self.strays = analytic_values(run, self.weights, spans, verify=True)
+        for t, groups in self.groups.items():
+            for span in pieces(counts[t], counts[t] if one_tile else self.room):
+                if not one_tile and t not in self.broken:
+                    part = range(span.start, span.stop)
+                    values = analytic_values(run, self.weights, {t: part})[0]
+                for chunk in pieces(span.stop - span.start, self._at_once(GROUP_BYTES)):
+                    if t not in self.broken:
+                        a = values[t][chunk]
+                        first = span.start + chunk.start
+                        yield groups, groups.plan.bundle(point, first, len(a)), a
+
+    def _at_once(self, size: int) -> int:
+        """Return how many lines to judge together, with elements of this size in bytes."""
+        return max(1, self.limit // (size * max(len(self.run.point.f0), 1)))
+
     def pairs(self, finished: bool) -> list[Pair]:
         """Return the results by pair."""
         point = self.run.point
-        low = self.run.low_precision()
         pairs = list[Pair]()
         for (tensor, output), tally in self.tallies.items():
             plan, part = self.plans.get(tensor), point.parts[output]
-            pair = tally.result(float(point.unit[part].max(initial=0.0)), bool(low[part].any()))
+            pair = self.run.result(tally)
             columns = len(point.columns.of(tensor))
             rows = part.stop - part.start
             if plan:
@@ -882,57 +920,14 @@ class Sweep:
             pairs.append(replace(pair, groups=columns, row_groups=rows))
         return pairs
 
-    # ---- tensors with a plan
-    def _judge_groups(self) -> set[int]:
-        """Judge the planned tensors, the entries of their backwards off the pattern, and whether
-        the elements add up; return the tensors that fail."""
-        run = self.run
-        point = self.run.point
-        broken = set[int]()
-        weights = signed_weights_float32(len(point.f0), point.seed.generator("row groups"))
-        tensors = {
-            t: ColourGroups(self, plan, weights, np.ones(plan.size, bool))
-            for t, plan in self.plans.items()
-        }
-        counts = {t: plan.groups.count for t, plan in self.plans.items()}
-        one_tile = sum(counts.values()) <= self.room
-        at_once = self.groups_at_once
-        spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
-        values, strays = analytic_values(run, weights, spans, verify=True)
-        for t, groups in tensors.items():
-            width = counts[t] if one_tile else self.room
-            for first in range(0, counts[t], width):
-                span = range(first, min(first + width, counts[t]))
-                if not one_tile:
-                    values = analytic_values(run, weights, {t: span})[0]
-                for n in range(0, len(span), at_once):
-                    a = values[t][n : n + at_once]
-                    bundle = groups.plan.bundle(point, first + n, len(a))
-                    if not self._judge(groups, bundle, a):
-                        broken.add(t)
-                        break
-                if t in broken:
-                    break
-        for t, groups in tensors.items():
-            if t not in broken and not groups.add_off_pattern(strays):
-                broken.add(t)
-        if broken:
-            self.complete = False
-            return broken
-        return self._off_together(tensors) - {  # although no individually measured element is wrong
-            tensor
-            for tensor, output in self.tallies
-            if self.confirmed[tensor, output] or self.budget_ended
-        }
-
-    def _off_together(self, tensors: Mapping[int, ColourGroups]) -> set[int]:
+    def _off_together(self) -> set[int]:
         """Return the tensors for which one direction and one cotangent of the whole function
         disagree, though the elements agree: their structure is another one."""
         run = self.run
         point = self.run.point
         patterns = dict(self.run.structure.patterns)
         along = list[Directions]()
-        for t, groups in tensors.items():
+        for t, groups in self.groups.items():
             drawn = draw_directions(point, t, VERIFIED_ALONG, run.survey.direction_samples[t])
             if not groups.plain.all():  # a tie missed by the structure may move other outputs
                 move = np.where(groups.plain, drawn.moves[0], 0.0)
@@ -999,10 +994,9 @@ class Sweep:
                     if len(tensors) > 1:
                         of_pair &= point.columns.tensor[judged.column] == tensor
                     elements = judged.take(np.flatnonzero(of_pair))
-                coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
                 quick = 0 if elements.quick is None else int(np.count_nonzero(elements.quick))
                 tally = self.tallies[tensor, output]
-                tally.add(elements.pair_elements(part.start, coordinate), quick)
+                tally.add(elements.entries(point, tally), quick)
 
     def not_adding_up(self) -> Mask:
         """Return the outputs [M] whose elements do not add up to the change of f along the survey's

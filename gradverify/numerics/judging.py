@@ -27,7 +27,7 @@ from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT, Line, two_sides, upwards
 from gradverify.numerics.function.coordinates import Columns
 from gradverify.numerics.function.point import Point, element_line
-from gradverify.numerics.pairs.pair import Entries, Outcome, Requested
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair, Requested, Tally
 from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import (
     QUICK,
@@ -484,6 +484,12 @@ class Run:
             shown = np.where(np.isnan(shown), seen, shown)
         return np.maximum(least, np.where(np.isnan(shown), most, shown))
 
+    def result(self, tally: Tally) -> Pair:
+        """Return the result of a pair."""
+        part = self.point.parts[tally.output]
+        unit, low = self.point.unit[part], self.low_precision()[part]
+        return tally.result(float(unit.max(initial=0.0)), bool(low.any()))
+
     def by_pair(self, column: Index, out: Index, i: Index) -> Iterator[Index]:
         """Yield those of elements i that belong to one input and output tensor, pair by pair;
         `column`, `out` [E] are of all elements."""
@@ -588,9 +594,8 @@ class Judged(Record):
             np.abs(d.value) <= self.tolerances.tolerance(nothing, nothing) + d.bar
         )
 
-    def pair_elements(self, top: int, coordinate: Index) -> Entries:
-        """Return these elements, all of one pair, as `Entries`; `top`: the first row of its output;
-        `coordinate` [E]: coordinates within the input."""
+    def entries(self, point: Point, tally: Tally) -> Entries:
+        """Return these elements, all of the pair of this tally."""
         d = self.derivative
         outcome, bar = self.outcome, d.bar
         left = right = repeated(np.nan, len(self.analytic))
@@ -601,8 +606,8 @@ class Judged(Record):
         tolerance = self.tolerances.tolerance(self.analytic, d.value)
         floor = self.tolerances.floor
         return Entries(
-            self.out - top,
-            coordinate,
+            self.out - point.parts[tally.output].start,
+            point.columns.coordinate.take(self.column) - point.starts[tally.input],
             self.analytic,
             d.value,
             bar,

@@ -293,6 +293,7 @@ class Tally:
     """Accumulates the result of one pair.
 
     `shape` (outputs, inputs): in real coordinates; a small pair also keeps the map of its errors.
+    None: some elements of a pair are added, without a map.
     `requested`: a requested element, of this or any other pair.
     """
 
@@ -300,7 +301,7 @@ class Tally:
         self,
         input_: int,
         output: int,
-        shape: tuple[int, int],
+        shape: tuple[int, int] | None,
         keep: int,
         requested: Requested | None = None,
     ) -> None:
@@ -313,9 +314,11 @@ class Tally:
         self.counts = np.zeros(len(Outcome), int)
         self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = 0.0
         self.worst: list[ElementRecord] = []
-        self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
+        rows, columns = shape or (MAP_ROWS + 1, 1)
+        small = rows <= MAP_ROWS and columns <= MAP_COLUMNS
+        self._ratios = np.zeros((rows, columns)) if small else None
         self._limits: Counter[Limit] = Counter()
-        self._entries, self._all = KeptEntries(), shape[0] * shape[1]
+        self._entries, self._all = KeptEntries(), rows * columns
 
     def leave_out(self, masked: int) -> None:
         """Count masked elements, which are not compared."""
