@@ -103,13 +103,14 @@ def measured_alone(run: Run, column: Index, out: Index) -> Judged:
     return excused(run, judged_now(run, column, out, a, d))
 
 
-def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
-    """Confirm again the mismatches that were taken as wrong together with others that excuses have
-    since cleared; `before`: the elements before the excuses.
+def excused_anew(run: Run, before: Judged) -> Judged:
+    """Return the elements with all excuses applied, and mismatches confirmed again that were taken
+    as wrong together with others that excuses have cleared.
 
     Each is measured individually, the worst first, until one is confirmed; 48 forward calls per
     column.
     """
+    judged = excused(run, before)
     for _ in range(MOST_COLUMNS):
         wrong = judged.wrong
         if not wrong.any() or not (before.wrong & ~wrong).any() or run.over_budget(EVERY_RUNG):
@@ -128,14 +129,11 @@ def with_requested(run: Run, pairs: list[Pair]) -> list[Pair]:
     requested = run.requested
     if requested is None or column_at(run.point, requested.input, requested.input_index) is None:
         return pairs
-    wanted = [
-        (pair.input, pair.output) == requested[:2] and pair.requested is None for pair in pairs
-    ]
     return [
         replace(pair, requested=pair_of_one(run, requested).requested, by_itself=True)
-        if is_wanted
+        if (pair.input, pair.output) == requested[:2] and pair.requested is None
         else pair
-        for is_wanted, pair in zip(wanted, pairs, strict=True)
+        for pair in pairs
     ]
 
 
@@ -440,26 +438,24 @@ def analytic_values(
                 span = spans[plan.tensor]
                 entry = by_column[:, plan.first : plan.first + plan.size]
                 row = plan.rows[shared.output].rows_of(groups)
-                column = np.arange(plan.size)
                 held = row != NO_ENTRY
-                if not (all_held := held.all()):
+                if not held.all():
                     off = np.abs(np.where(held, 0.0, entry))
                     size = point.columns.size[plan.first : plan.first + plan.size]
                     for n in np.flatnonzero((off != 0).any(1)).tolist():
                         largest = ((off[n] / WEIGHTS[0] - run.atol) * size)[off[n] != 0]
                         place = plan.tensor, shared.output, groups[n]
                         strays[place] = float(np.nan_to_num(largest, nan=np.inf).max())
-                    at, column = np.nonzero(held)
-                    row, entry = row[at, column], entry[at, column]
-                entry = entry / weight.take(row)
+                at, column = np.nonzero(held)
+                row = row[at, column]
+                entry = entry[at, column] / weight.take(row)
                 if verified:
                     terms = entry * together.take(row)
                     for total, each in zip(sums[plan.tensor], (terms, np.abs(terms)), strict=True):
-                        total += each.sum(0) if all_held else np.bincount(column, each, plan.size)
+                        total += np.bincount(column, each, plan.size)
                 row = row + part.start
                 run.reach.add_entries(row, plan.first + column, entry)
                 group = plan.colour[column] - span.start
-                group, row, entry = np.broadcast_arrays(group, row, entry)
                 inside = (group >= 0) & (group < len(span))
                 values[plan.tensor].reshape(-1)[(group * m + row)[inside]] = entry[inside]
         if verified:
@@ -667,8 +663,7 @@ class ColourGroups:
                 confirmed = self._confirmed(judged, judged.wrong)
                 if confirmed is None:
                     return False
-                judged = confirmed_anew(run, confirmed, excused(run, confirmed))
-                self.sweep.add([self.plan.tensor], judged)
+                self.sweep.add([self.plan.tensor], excused_anew(run, confirmed))
         return True
 
     # ---- mismatches
@@ -970,7 +965,7 @@ class Sweep:
             confirmed = groups.confirmed(settled) if groups else settled
             if confirmed is None:
                 return False
-            judged = confirmed_anew(run, confirmed, excused(run, confirmed))
+            judged = excused_anew(run, confirmed)
             chunk.add_zeros(self.tallies, outs, zeros)
             self.add(dict.fromkeys(bundle.tensor.tolist()), judged)
             # The elements times the survey ray's moves of their columns, per output
