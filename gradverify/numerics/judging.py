@@ -3,7 +3,7 @@ steps, the state of a comparison (tolerances, floors, noise), and elements with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
@@ -20,8 +20,6 @@ from gradverify.numerics.estimate.ladder import (
     Derivative,
     Ladders,
     Outputs,
-    smooth_estimate,
-    solve,
 )
 from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT, Line, two_sides, upwards
@@ -221,16 +219,6 @@ def widened(bundle: Bundle, point: Point) -> Bundle:
         return replace(line, move=line.move / scale * np.maximum(scale, 1.0))
 
     return replace(bundle, lines=[wide(n, line) for n, line in enumerate(bundle.lines)])
-
-
-@dataclass(frozen=True)
-class Cells(Record):
-    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: the column whose
-    derivative each element is."""
-
-    line: Index
-    out: Index
-    column: Index
 
 
 # ---- The measured reach of each output: the largest |a|·s and |D|·s of its row, from which its
@@ -688,52 +676,8 @@ def worst_first(
         yield np.flatnonzero(np.isin(place, places[n : n + at_once]))
 
 
-def confirmed_mismatches(column: Index, order: Index, remain: Callable[[Index], Mask]) -> Mask:
-    """Return which of the mismatches [E] are confirmed by `remain`, which is evaluated for a few
-    columns at a time, the worst first; the rest counts as confirmed once `enough_confirmed`."""
-    confirmed, measured = np.zeros((2, len(column)), bool)
-    for i in worst_first(column, order):
-        confirmed[i], measured[i] = remain(i), True
-        count = int(confirmed.sum())
-        if count >= ENOUGH_CONFIRMED:
-            if enough_confirmed(count, int(measured.sum()) - count):
-                return confirmed | ~measured
-            return confirmed
-    return confirmed
-
-
-def row_by_row(
-    judged: Judged,
-    at_once: int,
-    excuse_row: Callable[[Index, int], Iterator[Decided]],
-    doubtful: Mask | None = None,
-) -> Iterator[Decided]:
-    """Apply `excuse_row` to rows with mismatches other than kinks, the worst first and `at_once` at
-    a time, until one of them keeps a mismatch.
-
-    `excuse_row` gets the elements of one row. `doubtful` [E]: mismatches that something else may
-    still explain; they do not end the iteration.
-    """
-    bad = np.flatnonzero(judged.wrong & (judged.derivative.outcome != KINK))
-    left = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad]
-    examined = np.zeros(len(bad), bool)
-    for n, in_row in enumerate(
-        worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1
-    ):
-        for found in excuse_row(bad[in_row], int(judged.out[bad[in_row[0]]])):
-            left &= ~np.isin(bad, found.i)
-            yield found
-        examined[in_row] = True
-        if n % at_once == 0 and (left & examined).any():
-            return
-
-
 # ---- f on the quick rungs, the first three steps, and derivatives from them alone, which suffice
 # for most elements of a smooth function
-# Elements of a piece of plain elements: arrays of 64 KiB take a fifth less time per element than
-# those of 128 KiB
-PLAIN_PIECE = 1 << 13
-
 # Relative change of a one-sided slope from rung to rung that is settled; a slope that grows without
 # bound changes by a tenth at least
 SETTLED = 2.0**-10
@@ -856,31 +800,6 @@ def quick_samples(
             else:
                 up[r, i], down[r, i], step_up[r, i], step_down[r, i] = samples
     return QuickSamples(bundle, up, down, step_up, step_down, point.f0)
-
-
-def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
-    """Return derivatives [E] of an f that is linear: the wider the step, the better."""
-    x, scale = (each.take(cells.column) for each in (run.columns.x, run.columns.scale))
-    rungs = s.at(0, cells.line, cells.out)[:, None]
-    return solve(run.outputs().samples(rungs, cells.out, np.abs(x), scale), False)
-
-
-def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, Index]:
-    """Return derivatives [E] of plain elements, and the indices of the other elements, whose
-    derivatives are void."""
-    sigma, unit = run.survey.sigma, run.point.unit
-    widths = s.step_up + s.step_down
-    parts = []
-    for first in range(0, len(cells.out), PLAIN_PIECE) or [0]:
-        of_piece = cells.take(slice(first, first + PLAIN_PIECE))
-        i, j = of_piece.line, of_piece.out
-        up, down, width = (s.of(each, i, j) for each in (s.up, s.down, widths))
-        parts.append(smooth_estimate(up, down, width, s.f0[j], sigma[j], unit[j]))
-    found, low = joined(parts), unit > LOW_UNIT
-    hard = found.unclear
-    if not run.columns.rounded:
-        hard = hard | low[cells.out]
-    return found, np.flatnonzero(hard)
 
 
 # ---- Elements measured at every step, each by moving its column individually
