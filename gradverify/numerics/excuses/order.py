@@ -16,7 +16,6 @@ from gradverify.numerics.estimate.ladder import (
     NON_FINITE,
     SMOOTH,
     Best,
-    Ladders,
     derivative,
     one_sided,
 )
@@ -25,7 +24,6 @@ from gradverify.numerics.function.coordinates import mirror_of, rms
 from gradverify.numerics.function.point import DirectionLine
 from gradverify.numerics.judging import (
     ENOUGH_CONFIRMED,
-    Bundle,
     Decided,
     Judged,
     Run,
@@ -50,7 +48,6 @@ from gradverify.numerics.rungs import (
     step,
 )
 from gradverify.numerics.seed_vectors import signed_weights_float32
-from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.tolerance import RTOL, Tolerances, limits
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
@@ -595,25 +592,17 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
 
 # ---- Columns along which f ends at x, or climbs without bound on both sides: asin at 1, sqrt at 0,
 # the root of |x|
-def columns_at_ends(run: Run, bundle: Bundle) -> Index:
-    """Return the columns of a bundle's lines along which an output that depends on them ends or
-    climbs without bound: six forward calls per line, 48 for a climb."""
-    # NO_ENTRY indexes the last column
-    quick = quick_samples(run.point, bundle)
-    found = np.zeros(len(run.columns) + 1, bool)
-    border = quick.at_border
-    found[: len(border)] = border
-    for n, column_of in enumerate(bundle.column_of):
+def columns_at_ends(run: Run, columns: Index) -> Index:
+    """Return those of some columns along which an output ends or climbs without bound: six forward
+    calls per column, 48 for a climb."""
+    quick = quick_samples(run.point, single_columns(run.point, columns))
+    found = quick.at_border[columns]
+    for n in np.flatnonzero(~found).tolist():
         steep = quick.growing(n)
-        steep = steep[
-            (column_of[steep] != NO_ENTRY)
-            & ~found[column_of[steep]]
-            & ~quick.settles(np.full_like(steep, n), steep)
-        ]
-        if steep.size:
-            ladders = Ladders([bundle.lines[n]], run.outputs(), np.zeros_like(steep), steep)
-            found[column_of[steep[ladders.every_rung().outcome == NON_FINITE]]] = True
-    return np.flatnonzero(found[:-1])
+        steep = steep[~quick.settles(np.full_like(steep, n), steep)]
+        d = single_derivatives(run, np.full_like(steep, columns[n]), steep) if steep.size else None
+        found[n] = d is not None and bool((d.outcome == NON_FINITE).any())
+    return columns[found]
 
 
 def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
@@ -624,9 +613,7 @@ def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
         column = judged.column[not_numbers]
 
         def wrong(few: Index) -> Mask:
-            return ~np.isin(
-                column[few], columns_at_ends(run, single_columns(run.point, np.unique(column[few])))
-            )
+            return ~np.isin(column[few], columns_at_ends(run, np.unique(column[few])))
 
         i = not_numbers[~confirmed_mismatches(column, np.arange(len(column)), wrong)]
         yield Decided(i, np.array(limits(judged.derivative.take(i)), object))
