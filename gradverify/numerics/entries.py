@@ -542,8 +542,10 @@ class OneHot:
 
     def _pulled(self, which: Index) -> Array:
         """Return the gradient [N] of some of the outputs."""
-        outs = self.outs[which]
-        return gradient_of_rows(self.run.point, self.output, outs, self.weights[outs])[self.columns]
+        point, outs = self.run.point, self.outs[which]
+        rows = outs - point.parts[self.output].start
+        gradient = gradient_of_rows(point, self.output, rows, self.weights[outs])
+        return point.columns.combined(gradient)[self.columns]
 
     def _reached(self, gradient: Array, place: Index | slice = slice(None)) -> Mask:
         """Return where a gradient at some inputs is more than rounding."""

@@ -122,17 +122,14 @@ def infinite(s: Samples, noise: Array, where: Mask) -> Mask:
     result, columns = np.zeros(len(where), bool), np.flatnonzero(where)
     t, least = s.take(columns), VISIBLE * noise[:, columns] * s.largest[columns]
     for f, width in ((t.up, t.step_up), (t.down, t.step_down)):
-        result[columns] |= _grows(np.abs(f - t.f0), width, least)
+        change = np.abs(f - t.f0)
+        slope = np.where(change > least, change / width, np.nan)
+        # The three finest visible rungs, coarsest first
+        last = np.argsort(~np.isnan(slope), axis=0, kind="stable")[-3:]
+        ratio = np.take_along_axis(slope, last[1:], 0) / np.take_along_axis(slope, last[:-1], 0)
+        apart = np.diff(last, axis=0)
+        result[columns] |= ((ratio > GROWTH**apart) & (ratio < JUMP_GROWTH**apart)).all(0)
     return result
-
-
-def _grows(change: Array, step: Array, least: Array) -> Mask:
-    slope = np.where(change > least, change / step, np.nan)
-    # The three finest visible rungs, coarsest first
-    last = np.argsort(~np.isnan(slope), axis=0, kind="stable")[-3:]
-    ratio = np.take_along_axis(slope, last[1:], 0) / np.take_along_axis(slope, last[:-1], 0)
-    rungs_apart = np.diff(last, axis=0)
-    return np.asarray(((ratio > GROWTH**rungs_apart) & (ratio < JUMP_GROWTH**rungs_apart)).all(0))
 
 
 def borders(s: Samples) -> list[tuple[Index, Best]]:
