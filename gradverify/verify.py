@@ -198,12 +198,12 @@ def described(case: Case, subject: Subject | None = None) -> CaseResult:
     """Return a result that describes the case, with tolerances filled in and no findings yet."""
     atol, rtol = case.settings.tolerances()
     found = subject.target if subject else None
-    file = shown_path(found.file, run_folder()) if found and found.file is not None else None
-    function = (
-        FunctionInfo(case.target, found.kind, file, found.line)
-        if found
-        else FunctionInfo(case.target)
-    )
+    function = FunctionInfo(case.target)
+    if found:
+        function = replace(function, kind=found.kind)
+    if found and found.place:
+        file, line, _ = found.place
+        function = replace(function, file=shown_path(file, run_folder()), line=line)
     return CaseResult(
         case.id,
         case.spec,
