@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import groupby
 from math import inf
@@ -150,26 +150,19 @@ class Subject:
         # CUDA devices, which are synchronised after each call
         self.on = devices_of(argument.value for argument in self.tensors)
         self.on_cuda, self._quiet = bool(self.on), False
-        self._forward = self._backward = self._batched = 0
+        self.calls = Calls()  # so far
         self._original: Subject | None = None
         self.before_call: Callable[[], None] | None = None
         self.clock = Clock()
 
     # ---- calls: counted, timed, and refused beyond the budget
-    @property
-    def calls(self) -> Calls:
-        """The numbers of calls so far."""
-        return Calls(self._forward, self._backward, self._batched)
-
     def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
         """Add calls that are about to be made, or that were made as one batch. Raises Interrupted
         if an earlier call swallowed Ctrl-C, and Spent if the budget is used up."""
         raise_if_interrupted()
         if self.before_call is not None:
             self.before_call()
-        self._forward += forward
-        self._backward += backward
-        self._batched += batched
+        self.calls += Calls(forward, backward, batched)
         if self._original is not None:
             self._original.count(forward, backward, batched)
 
@@ -286,12 +279,13 @@ class Subject:
 
     def twin(
         self,
-        arguments: Sequence[Argument],
+        arguments: Sequence[Argument] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         target: Target | None = None,
     ) -> Subject:
-        """Return a subject of the same function at other arguments, with other keyword arguments or
-        another target if given. Its calls are counted here too."""
+        """Return a subject of the same function, with other arguments, keyword arguments or another
+        target if given. Its calls are counted here too."""
+        arguments = self.arguments if arguments is None else arguments
         other = Subject(
             self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs
         )
@@ -313,6 +307,12 @@ class Subject:
                 for a, b in zip(self.arguments, arguments, strict=True)
             )
         return other
+
+    def mapped(self, change: Callable[[Argument], Tensor]) -> Subject:
+        """Return a twin whose tensor arguments have the values that `change` returns."""
+        return self.twin(
+            [replace(a, value=change(a)) if a.is_tensor else a for a in self.arguments]
+        )
 
     def called(
         self, inputs: Tensors, mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad
