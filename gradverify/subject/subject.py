@@ -18,6 +18,7 @@ from torch import Tensor
 from gradverify.model.case import Case
 from gradverify.model.interrupt import raise_if_interrupted
 from gradverify.model.result import Calls
+from gradverify.numerics.function.coordinates import SIXTEEN
 from gradverify.numerics.function.point import Clock, Stopwatch
 from gradverify.subject.ambient import OURS, left_as_found
 from gradverify.subject.draw import generator
@@ -379,6 +380,14 @@ class Subject:
         anew = () if accumulate else requested
         for leaf in anew:
             leaf.grad = None
+        attributes = self._attributes(graph) if leaves is graph.leaves else {}
+        if attributes and batch:
+            raise UserCodeError(code, f"{what} adds to an attribute, which no batch can")
+        for place, (tensor, name) in attributes.items():
+            if not accumulate or leaves[place].grad is None:
+                # A kernel of 16 bits adds up in float32
+                wide = torch.float32 if tensor.dtype in SIXTEEN else tensor.dtype
+                setattr(tensor, name, torch.zeros_like(tensor, dtype=wide, requires_grad=False))
         # A batch is counted afterwards: a refused one runs nothing
         self.count(backward=int(not batch))
         self.reseed(BACKWARD)
@@ -423,7 +432,23 @@ class Subject:
         for leaf in anew:
             leaf.grad = None
         each = iter(found)
-        return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
+        returned = [next(each) if leaf.requires_grad else None for leaf in leaves]
+        for place, (tensor, name) in attributes.items():
+            returned[place] = getattr(tensor, name).to(tensor.dtype)
+            if accumulate:
+                leaves[place].grad = returned[place]
+        return tuple(returned)
+
+    def _attributes(self, graph: Graph) -> dict[int, tuple[Tensor, str]]:
+        """Return the tensors that backward adds a gradient to an attribute of, as the function
+        received them, each with the attribute's name, by differentiable input."""
+        return {
+            place: (graph.lent.get(argument.name, leaf), self.case.gradients[argument.name])
+            for place, (argument, leaf) in enumerate(
+                zip(self.differentiable, graph.leaves, strict=True)
+            )
+            if argument.name in self.case.gradients
+        }
 
     def reinstated(self, graph: Graph) -> AbstractContextManager[None]:
         """Context in which a module has the parameters of that forward again, and copies of its
