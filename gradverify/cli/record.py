@@ -124,7 +124,7 @@ def _write(notes: Path, options: Options, out: Output) -> int:
     if files:
         keep_schema(folder / SCHEMA_FILE)
     written = [goal for goal in found if found[goal].missing is None]
-    out.say(f"gradverify record: {len(seen)} functions ran, {len(written)} checks written")
+    out.say(f"gradverify record: {len(seen)} functions, {len(written)} checks written")
     width = max(len(each.name) for each in seen)
     for each in seen:
         outcome = "; ".join(_outcome(each, files, found))
