@@ -109,6 +109,11 @@ def watch_apply(
             return super(Function, cls).apply(*arguments, **keywords)
         return own.__func__(cls, *arguments, **keywords)
 
+    # The compiler traces no function of torch's own files, and knows them by the file of their code
+    line = own.__func__.__code__.co_firstlineno if own is not None else 1
+    apply.__code__ = apply.__code__.replace(
+        co_filename=inspect.getfile(Function), co_firstlineno=line
+    )
     bound = [
         (vars(module), name, value)
         for module in list(sys.modules.values())

@@ -60,7 +60,7 @@ class Notes:
             if key in keys:
                 return
             keys.add(key)
-            if not _is_torchs(cls):
+            if not cls.__module__.startswith("torch.") or cls.__name__.startswith(GENERATED):
                 with without_modes(), torch.no_grad():
                     self._note(cls, lambda: self._call(cls, arguments, keywords, graded))
 
@@ -101,7 +101,12 @@ class Notes:
         for place, value in enumerate(given, start=1):
             if reason := _unwritable(value):
                 raise Refused(f"its argument {place} is {reason}, which a spec cannot write")
-        tensors = [each for value in given for each in _tensors(value)]
+        tensors = [
+            each
+            for value in given
+            for each in (value if isinstance(value, (list, tuple)) else [value])
+            if isinstance(each, Tensor)
+        ]
         if not all(each.numel() for each in tensors):
             raise Refused("it was called with empty tensors")
         graded = graded and any(each.requires_grad for each in tensors)
@@ -127,10 +132,6 @@ class Notes:
         torch.save(kept, path)
         form = described(False, True)
         return {"signature": signature, "form": form, "graded": graded, "call": str(path)}
-
-
-def _is_torchs(cls: Any) -> bool:
-    return cls.__module__.startswith("torch.") and not cls.__name__.startswith(GENERATED)
 
 
 def _subclasses(cls: Any) -> Iterator[Any]:
@@ -183,11 +184,6 @@ def _key(value: Any) -> Any:
     if kind in (list, tuple) and len(value) < LONG:
         return kind, *map(_key, value)
     return kind
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    every = value if type(value) in (list, tuple) else [value]
-    return [each for each in every if isinstance(each, Tensor)]
 
 
 def _unwritable(value: Any) -> str | None:

@@ -4,7 +4,7 @@ as small as forward accepts."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,30 +42,18 @@ def replayed(sought: Sought, target: Target) -> Proposal:
     call = torch.load(str(sought.call), weights_only=True)
     replay = Replay(sought, target, call)
     same = {size: size for size in replay.sizes}
-    for keep in (_none, _whole, _all):
-        if replay.tried(keep, replay.smallest()) or (
-            replay.tried(keep, same) and replay.shrunk(keep, same)
+    for kept in range(3):
+        if replay.tried(kept, replay.smallest()) or (
+            replay.tried(kept, same) and replay.shrunk(kept, same)
         ):
             break
     return replay.proposal()
 
 
-# ---- which numbers are kept, and not described
-def _none(x: Tensor) -> bool:
-    return False
-
-
-def _whole(x: Tensor) -> bool:
-    return not (x.is_floating_point() or x.is_complex())
-
-
-def _all(x: Tensor) -> bool:
-    return True
-
-
 class Replay:
     """Trials of one recorded call. `best`: the case that came furthest, with its outcome; `sizes`:
-    those that may change."""
+    those that may change. In a trial, `kept` is 0 if all numbers are described, 1 if whole numbers
+    are kept as they were, 2 if all are."""
 
     def __init__(self, sought: Sought, target: Target, call: Mapping[str, Any]) -> None:
         self.sought, self.target, self.calls = sought, target, 0
@@ -81,12 +69,10 @@ class Replay:
         ]
         self.every = sorted({size for each in self.tensors for size in each["shape"]})
         self.sizes = [size for size in self.every if size > SMALL_SIZE]
-        floating = [
-            each for each in self.tensors if not _whole(each["numbers"]) and each["requires_grad"]
-        ] or [each for each in self.tensors if not _whole(each["numbers"])]
+        floating = [each for each in self.tensors if not _whole(each["numbers"])]
+        floating.sort(key=lambda each: not each["requires_grad"])
         self.dtype = NAMES[floating[0]["numbers"].dtype] if floating else "float64"
-        on_cuda = any(each["device"] == "cuda" for each in self.tensors)
-        self.device = "cuda" if on_cuda else "cpu"
+        self.device = max((each["device"] for each in self.tensors), default="cpu")  # cpu < cuda
         self.best: tuple[Case, Outcome] | None = None
 
     def smallest(self) -> Sizes:
@@ -94,21 +80,21 @@ class Replay:
         first = max([1, *(size for size in self.every if size <= SMALL_SIZE)]) + 1
         return {size: min(size, first + place) for place, size in enumerate(self.sizes)}
 
-    def shrunk(self, keep: Callable[[Tensor], bool], sizes: Sizes) -> bool:
+    def shrunk(self, kept: int, sizes: Sizes) -> bool:
         """Make one size after the other smaller, the largest first, where forward accepts that."""
         for size, least in sorted(self.smallest().items(), reverse=True):
             for new in (least, 2 * SMALL_SIZE):
-                if new < size and self.tried(keep, {**sizes, size: new}):
+                if new < size and self.tried(kept, {**sizes, size: new}):
                     sizes = {**sizes, size: new}
                     break
         return True
 
-    def tried(self, keep: Callable[[Tensor], bool], sizes: Sizes) -> bool:
+    def tried(self, kept: int, sizes: Sizes) -> bool:
         """Make a call, unless there were too many; return whether it gave gradients."""
         if self.calls >= MOST:
             return False
         self.calls += 1
-        case = self._case(keep, sizes)
+        case = self._case(kept, sizes)
         outcome = called(case, self.target)
         whole = outcome.level == Level.WHOLE
         if self.best is None or whole or outcome.reached > self.best[1].reached:
@@ -144,10 +130,10 @@ class Replay:
             attempts=self.calls,
         )
 
-    def _case(self, keep: Callable[[Tensor], bool], sizes: Sizes) -> Case:
+    def _case(self, kept: int, sizes: Sizes) -> Case:
         own = own_name(self.sought.target)
         by_name = {
-            name: self._argument(name, value, keep, sizes)
+            name: self._argument(name, value, kept, sizes)
             for name, value in {**self.given, **self.keywords}.items()
         }
         keywords = [by_name[name] for name in self.keywords]
@@ -164,46 +150,45 @@ class Replay:
             search=self.sought.search,
         )
 
-    def _argument(
-        self, name: str, value: Any, keep: Callable[[Tensor], bool], sizes: Sizes
-    ) -> InputRecipe:
+    def _argument(self, name: str, value: Any, kept: int, sizes: Sizes) -> InputRecipe:
         if isinstance(value, dict):
-            return InputRecipe(name, self._tensor(name, value, keep, sizes))
+            return InputRecipe(name, self._tensor(name, value, kept, sizes))
         if isinstance(value, list) and any(isinstance(each, dict) for each in value):
             return InputRecipe(
                 name,
                 tensors=tuple(
-                    self._tensor(f"{name}{place}", each, keep, sizes)
+                    self._tensor(f"{name}{place}", each, kept, sizes)
                     for place, each in enumerate(value)
                 ),
             )
         return InputRecipe(name, value=_resized(value, sizes))
 
-    def _tensor(
-        self, name: str, kept: Mapping[str, Any], keep: Callable[[Tensor], bool], sizes: Sizes
-    ) -> TensorRecipe:
-        numbers: Tensor = kept["numbers"]
-        dtype, shape = NAMES[numbers.dtype], tuple(sizes.get(n, n) for n in kept["shape"])
-        asked = kept["requires_grad"] or not self.graded or _whole(numbers)
-        recipe = None if keep(numbers) and kept["whole"] else described(numbers, kept, asked)
+    def _tensor(self, name: str, call: Mapping[str, Any], kept: int, sizes: Sizes) -> TensorRecipe:
+        numbers: Tensor = call["numbers"]
+        dtype, shape = NAMES[numbers.dtype], tuple(sizes.get(n, n) for n in call["shape"])
+        asked = call["requires_grad"] or not self.graded or _whole(numbers)
+        as_it_was = call["whole"] and kept > (not _whole(numbers))
+        recipe = None if as_it_was else described(numbers, call, asked)
         if recipe is None:
-            data = numbers[tuple(map(slice, shape))] if kept["whole"] else numbers
-            recipe = self._data(name, data)
+            recipe = self._data(
+                name, numbers[tuple(map(slice, shape))] if call["whole"] else numbers
+            )
         elif recipe.draw == "integers":
             low, high = recipe.arguments
-            size = next((each for each in self.every if each >= high), high)
-            high = min(high, sizes.get(size, size))
-            recipe = replace(recipe, shape=shape, arguments=[min(low, high - 1), high])
+            size = next((each for each in self.every if each >= high), None)
+            if size is not None:  # an index
+                low, high = min(low, 0), min(high, sizes.get(size, size))
+            recipe = replace(recipe, shape=shape, arguments=[low, high])
         else:
             recipe = replace(recipe, shape=shape)
         kind = str(recipe.arguments) if recipe.draw == "kind" else None
-        cut = kept["layout"] == "expanded" and is_cut(kind, recipe.symmetric, shape)
+        cut = call["layout"] == "expanded" and is_cut(kind, recipe.symmetric, shape)
         return replace(
             recipe,
             dtype=None if dtype == self.dtype else dtype,
             requires_grad=None if asked else False,
-            layout=None if cut else kept["layout"],
-            device="cpu" if kept["device"] != self.device else None,
+            layout=None if cut else call["layout"],
+            device="cpu" if call["device"] != self.device else None,
         )
 
     def _data(self, name: str, data: Tensor) -> TensorRecipe:
@@ -239,7 +224,11 @@ def _plain(data: Any) -> Json:
 
 
 # ---- numbers by kind
-def described(x: Tensor, kept: Mapping[str, Any], differentiable: bool) -> TensorRecipe | None:
+def _whole(x: Tensor) -> bool:
+    return not (x.is_floating_point() or x.is_complex())
+
+
+def described(x: Tensor, call: Mapping[str, Any], differentiable: bool) -> TensorRecipe | None:
     """Return how numbers like these are drawn, without a shape; None where no draw has their
     properties: they are sorted, or not finite. `differentiable`: they are moved by steps."""
     wide = x.to(torch.complex128 if x.is_complex() else torch.float64)
@@ -248,10 +237,10 @@ def described(x: Tensor, kept: Mapping[str, Any], differentiable: bool) -> Tenso
     flat = wide.reshape(-1)
     if bool((flat == flat[0]).all()):
         return TensorRecipe(draw="fill", arguments=_plain(flat[0].item()))
-    kind = _kind(wide, x) if kept["whole"] else None
+    kind = _kind(wide, x) if call["whole"] else None
     if kind is not None:
         return TensorRecipe(draw="kind", arguments=kind)
-    symmetric = kept["whole"] and _is_square(wide) and _near(wide, wide.mH)
+    symmetric = call["whole"] and _is_square(wide) and _near(wide, wide.mH)
     if x.is_complex():
         deviation = float(torch.view_as_real(flat).std())
         return TensorRecipe(arguments=[0, _short(deviation)], symmetric=symmetric)
@@ -280,29 +269,19 @@ def _kind(wide: Tensor, x: Tensor) -> str | None:
     """Return the structured draw that has the property of these numbers."""
     if not x.dim() or x.shape[-1] < 2 or x.dtype == torch.bool:
         return None
+    binary = bool(((wide == 0) | (wide == 1)).all())
+    if _whole(x) and not binary:
+        counted = torch.arange(x.shape[-1]).expand_as(x)
+        return "permutation" if torch.equal(x.sort(-1).values, counted) else None
     if _is_square(wide) and not _whole(x):
         if _near(wide, wide.mH) and not bool(torch.linalg.cholesky_ex(wide).info.any()):
             return "spd"
-        diagonal = torch.view_as_real(wide.diagonal(dim1=-2, dim2=-1).to(torch.complex128))
-        if _near(wide, wide.tril()) and bool((diagonal[..., 0] > 0).all()):
+        if _near(wide, wide.tril()) and bool((wide.diagonal(dim1=-2, dim2=-1).abs() > 0).all()):
             return "lower_triangular"
-        if _near(wide @ wide.mH, torch.eye(wide.shape[-1], dtype=wide.dtype).expand_as(wide)):
-            return "orthogonal"
-    if bool(((wide == 0) | (wide == 1)).all()):
+    if binary:
         return "one_hot" if bool((wide.sum(-1) == 1).all()) else "mask"
-    if _whole(x):
-        return "permutation" if _near(wide.sort(-1).values, _counted(wide)) else None
-    norms = wide.abs().square().sum(-1)
-    if _near(norms, torch.ones_like(norms)):
-        return "unit_vector"
-    if not x.is_complex() and bool((wide >= 0).all()):
-        sums = wide.sum(-1)
-        return "simplex" if _near(sums, torch.ones_like(sums)) else None
-    return None
-
-
-def _counted(x: Tensor) -> Tensor:
-    return torch.arange(x.shape[-1], dtype=x.dtype).expand_as(x)
+    positive = not x.is_complex() and bool((wide >= 0).all())
+    return "simplex" if positive and _near(wide.sum(-1), torch.ones(())) else None
 
 
 def _is_square(x: Tensor) -> bool:
