@@ -34,6 +34,7 @@ from gradverify.model.paths import resolved
 from gradverify.model.problem import INTERNAL, OK, SIGNALLED, ProblemsError
 from gradverify.model.proposal import Proposal
 from gradverify.recording.start import PYTHON, UNABLE, environment
+from gradverify.report.numbers import counted
 from gradverify.source.modules import parsed
 from gradverify.spec.walk import SCHEMA_FILE, YAML
 
@@ -124,7 +125,8 @@ def _write(notes: Path, options: Options, out: Output) -> int:
     if files:
         keep_schema(folder / SCHEMA_FILE)
     written = [goal for goal in found if found[goal].missing is None]
-    out.say(f"gradverify record: {len(seen)} functions, {len(written)} checks written")
+    counts = f"{counted(len(seen), 'function')}, {counted(len(written), 'check')}"
+    out.say(f"gradverify record: {counts} written")
     width = max(len(each.name) for each in seen)
     for each in seen:
         outcome = "; ".join(_outcome(each, files, found))
@@ -144,7 +146,7 @@ def _outcome(
     }
     for file, count in counts.items():
         if count:
-            yield f"{count} check{'s' * (count > 1)} in {file.as_posix()}"
+            yield f"{counted(count, 'check')} in {file.as_posix()}"
     if any(goal not in found for goal in of.calls):
         yield "not written: its spec is there already"
     missing = (found[goal].missing for goal in of.calls if goal in found)

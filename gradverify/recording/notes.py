@@ -33,6 +33,7 @@ DTYPES = frozenset(getattr(torch, name) for name in TABLE)
 MOST = 16  # signatures of one function
 ALIKE = 4  # of them those that differ in plain numbers only
 KEYS = 4096  # calls of one function that are looked at, each with other sizes or values
+OFTEN, RARELY = 1000, 16  # calls of one function that are all looked at; of later ones, each 16th
 LONG = 64  # elements of a list whose values distinguish calls
 KEPT = 1 << 20  # elements that are kept of a tensor, evenly spaced ones of a larger one
 
@@ -42,15 +43,19 @@ class Refused(Exception):  # noqa: N818 - the text is the reason why a call is n
 
 
 class Notes:
-    """The notes of this process, in files of a folder. `keys`: by class, the calls looked at;
+    """The notes of this process, in files of a folder. `calls`: by class, how many there were;
+    `keys`: those looked at;
     `noted`: by class, its signatures, each also without its numbers; `lines`: those written."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.lines = folder, set[str]()
+        self.folder, self.lines, self.calls = folder, set[str](), dict[type, int]()
         self.keys, self.noted = dict[type, set[Any]](), dict[type, list[tuple[str, str]]]()
 
     def look(self, cls: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
         """Look at a call, which is noted if it is the first one of its signature."""
+        self.calls[cls] = count = self.calls.get(cls, 0) + 1
+        if count > OFTEN and count % RARELY:
+            return
         keys = self.keys.setdefault(cls, set())
         if len(keys) > KEYS:
             return
@@ -171,14 +176,8 @@ def _key(value: Any) -> Any:
     """Return what is cheap to see of an argument: exact sizes and plain values."""
     kind = type(value)
     if kind in TENSORS:
-        strided = value.layout is torch.strided
-        return (
-            value.shape,
-            value.dtype,
-            value.requires_grad,
-            strided and value.is_contiguous(),
-            value.is_cuda,
-        )
+        dense = value.layout is torch.strided and value.is_contiguous()
+        return value.shape, value.dtype, value.requires_grad, dense, value.is_cuda
     if kind in PLAIN:
         return kind, value
     if kind in (list, tuple) and len(value) < LONG:
