@@ -48,6 +48,7 @@ from gradverify.subject.machine import cuda_devices, undisturbed
 from gradverify.subject.target import Target, live, named, operator_parameters
 from gradverify.torch_private import OverloadPacket, python_behind, schema
 from gradverify.trial.call import Level, Outcome, called
+from gradverify.trial.recorded import replayed
 
 MISSING = inspect.Parameter.empty
 
@@ -613,6 +614,8 @@ def propose(sought: Sought, loaded: Callable[[], None] = lambda: None) -> Propos
         with importable(sought.search):
             found = named(sought.target, "function")
             loaded()
+            if sought.call is not None:
+                return replayed(sought, live(sought.target, found, None, torch.float64))
             return Search(sought, found).proposal()
 
     with undisturbed():
