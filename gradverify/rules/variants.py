@@ -1015,8 +1015,8 @@ class _Halves:
     def one_alone(self) -> list[Tensor] | None:
         """Return the sum of the gradients for the largest element of v alone, and for all others:
         a backward may take another way for a grad_output that is zero but for an element. None
-        where v has one element."""
-        if self._whole:
+        where v has one element, or where each backward costs a forward."""
+        if self._whole or not self._evidence.reusable:
             return None
         one = [torch.zeros_like(v) for v in self.v]
         place = max(range(len(one)), key=lambda each: largest(self.v[each]))
