@@ -867,9 +867,14 @@ def gv201(evidence: Evidence) -> Findings:
     # They came of one graph, which gives other gradients the second time
     if evidence.repeats is not None and not evidence.reusable:
         seen = halves.apart(*factors)
+    alone = halves.one_alone()
     for place, argument in enumerate(evidence.inputs):
         whole, parts = halves.together[place], seen[place]
         worst = _worst(evidence, argument, whole, parts)
+        apart = worst is None and alone is not None
+        if worst is None and alone is not None:
+            parts = alone[place]
+            worst = _worst(evidence, argument, whole, parts, evidence.rtol)
         # Where any backward loses it
         if (
             worst is not None
@@ -888,6 +893,15 @@ def gv201(evidence: Evidence) -> Findings:
             continue
         mine, theirs = in_digits(float(whole[worst]), float(parts[worst]))
         where = element_name(argument.name, argument.value, worst)
+        if apart:
+            yield Finding(
+                "GV201",
+                f"backward is not linear in grad_output: at {where} it gives {mine} for one "
+                f"grad_output, but {theirs} when its largest element comes alone, then the rest",
+                input=argument.name,
+                hint=ONCE,
+            )
+            return
         yield _found(
             halves,
             argument.name,
@@ -985,6 +999,19 @@ class _Halves:
         return [
             (a / grow + b / shrink) / (1 + self._whole) for a, b in zip(large, small, strict=True)
         ]
+
+    def one_alone(self) -> list[Tensor] | None:
+        """Return the sum of the gradients for the largest element of v alone, and for all others:
+        a backward may take another way for a grad_output that is zero but for an element. None
+        where v has one element, or where each backward costs a forward."""
+        if self._whole or not self._evidence.reusable:
+            return None
+        one = [torch.zeros_like(v) for v in self.v]
+        place = max(range(len(one)), key=lambda each: largest(self.v[each]))
+        at = int(self.v[place].reshape(-1).abs().argmax())
+        one[place].view(-1)[at] = self.v[place].reshape(-1)[at]
+        rest = [v - each for v, each in zip(self.v, one, strict=True)]
+        return [a + b for a, b in zip(self.gradients(one), self.gradients(rest), strict=True)]
 
     def linear_in_float64(self) -> bool:
         """Return whether backward is linear in float64, so that only float32 loses digits of the

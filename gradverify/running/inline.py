@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
@@ -204,6 +204,7 @@ def run_case(
     changed: tuple[str, ...] = (),
     into: Path | None = None,
     own_process: bool = False,
+    own: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> CaseResult:
     """Prepare and verify one case, and return its result. Only Ctrl-C raises.
 
@@ -211,16 +212,20 @@ def run_case(
     inputs are made. `changed`: changes that the modules of the check made to this process when they
     were imported. `into`: the file for the output, which another process reads if this one ends.
     `own_process`: this process ends with the check, and was set up by `machine.imports`; otherwise
-    torch's and NumPy's settings and random generators are restored, and nothing else.
+    torch's and NumPy's settings and random generators are restored, and nothing else. `own`: the
+    parts of gradverify before the user's code was imported; None: those of now.
     """
     from gradverify.subject.find import importable
-    from gradverify.subject.instruments import replaced
+    from gradverify.subject.instruments import changed_parts, own_parts, parts_of, replaced
     from gradverify.subject.machine import as_torch_starts, compute_on_one_thread, undisturbed
     from gradverify.subject.on_cuda import most_memory, start_of_memory
     from gradverify.subject.prepare import prepare
+    from gradverify.subject.target import load
     from gradverify.verify import broken, verify
 
     started, put_back, before = time.perf_counter(), list[str](), replaced()
+    own = own_parts() if own is None else own
+    now: Mapping[str, tuple[Any, ...]] = {}
     with captured(into) as printed, ExitStack() as stack:
         if not own_process:
             stack.enter_context(undisturbed())
@@ -232,16 +237,20 @@ def run_case(
                 subject = prepare(case)
                 prepared()
                 compute_on_one_thread(subject.size)
+                oracles = parts_of(load(case))
                 result = replace(
                     verify(subject, planned, so_far),
                     device_memory=most_memory(case.settings.device),
                 )
+                own, now = {**own, **oracles}, parts_of(load(case))
         except BaseException as error:
             result = broken(case, error)
     changed = tuple(
         dict.fromkeys((*changed, *(f"changed {name} while it was imported" for name in put_back)))
     )
     result = undecided(result, replaced(), () if own_process else before)
+    if result.verdict == "pass" or result.faults:
+        result = undecided(result, changed_parts(own, {**own_parts(), **now}))
     return replace(
         result, seconds=time.perf_counter() - started, captured=printed.text, changed=changed
     )

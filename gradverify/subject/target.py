@@ -159,20 +159,17 @@ def named(name: str, key: str) -> Any:
     return find(f"{builtin.module}:{builtin.attribute}" if builtin else name, key)
 
 
-def load(case: Case) -> None:
-    """Import the objects that a case names, inside `importable`; errors are ignored here, and
-    reported when the case is prepared."""
+def load(case: Case) -> dict[str, Any]:
+    """Import the objects that a case names, inside `importable`, and return what its oracles are,
+    by name; errors are ignored here, and reported when the case is prepared."""
     oracles = case.oracles
-    for name in (
-        case.target,
-        case.inputs_from,
-        oracles.reference,
-        oracles.gradient,
-        oracles.surrogate,
-    ):
+    others = (case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate)
+    found = dict[str, Any]()
+    for name in (case.target, *others):
         with suppress(BaseException):
             if name is not None:
-                named(name, "function")
+                found[name] = named(name, "function")
+    return {name: value for name, value in found.items() if name in others}
 
 
 def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:
