@@ -13,7 +13,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.case import Case
 from gradverify.model.codec import to_json
 from gradverify.model.event import Plan, Planned
-from gradverify.model.fault import fault_of, verdictless
+from gradverify.model.fault import fault_of, of_fault, verdictless
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.paths import shown_path
 from gradverify.model.result import (
@@ -27,6 +27,8 @@ from gradverify.model.result import (
     OutputInfo,
     RuleRun,
     Verdict,
+    blank,
+    unjudged,
 )
 from gradverify.numerics.choose import Choice, Mode
 from gradverify.oracles.legs import first_leg
@@ -74,13 +76,8 @@ def verify(
     if evidence.first_leg.refusal:
         own = subject.own
         finding = without_float64(own.case.settings.dtype, evidence.first_leg.refusal)
-        return replace(
-            described(own.case, own),
-            verdict="undecided",
-            reason=finding.message,
-            findings=(with_severity(finding),),
-            inputs=_inputs(own),
-        )
+        result = unjudged(described(own.case, own), with_severity(finding), "undecided")
+        return replace(result, inputs=_inputs(own))
 
     def wrong(some: Sequence[Examined]) -> None:
         if so_far is not None:
@@ -184,38 +181,21 @@ def broken(case: Case, error: BaseException) -> CaseResult:
     if not isinstance(error, UserCodeError) and is_users(error):
         error = unnamed(error)
     if isinstance(error, UserCodeError):
-        finding = with_severity(error.finding)
-        return replace(
-            described(case), verdict="error", reason=finding.message, findings=(finding,)
-        )
-    faults = (fault_of(error, "the check"),)
-    return replace(
-        described(case), verdict="error", reason=_reason("error", (), faults), faults=faults
-    )
+        return unjudged(described(case), with_severity(error.finding))
+    return of_fault(described(case), fault_of(error, "the check"))
 
 
 def described(case: Case, subject: Subject | None = None) -> CaseResult:
     """Return a result that describes the case, with tolerances filled in and no findings yet."""
     atol, rtol = case.settings.tolerances()
-    found = subject.target if subject else None
-    file = shown_path(found.file, run_folder()) if found and found.file is not None else None
-    function = (
-        FunctionInfo(case.target, found.kind, file, found.line)
-        if found
-        else FunctionInfo(case.target)
-    )
-    return CaseResult(
-        case.id,
-        case.spec,
-        case.name,
-        function,
-        case.settings.device,
-        case.settings.dtype,
-        case.settings.seed,
-        to_json(replace(case.settings, atol=atol, rtol=rtol)),
-        "pass",
-        expect=case.expect,
-    )
+    function = FunctionInfo(case.target)
+    if subject is not None:
+        function = replace(function, kind=subject.target.kind)
+        if subject.target.place:
+            file, line, _ = subject.target.place
+            function = replace(function, file=shown_path(file, run_folder()), line=line)
+    settings = to_json(replace(case.settings, atol=atol, rtol=rtol))
+    return replace(blank(case), function=function, settings=settings)
 
 
 # ---- findings

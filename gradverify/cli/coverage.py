@@ -38,7 +38,6 @@ def coverage_command(options: Options, out: Output) -> int:
     from gradverify import __version__
     from gradverify.cli.gather import gather, sound
     from gradverify.report.listing import coverage_text
-    from gradverify.source.functions import Reach, key_of
     from gradverify.source.modules import shown as named
 
     library, functions = found_in(options.source)
@@ -50,9 +49,7 @@ def coverage_command(options: Options, out: Output) -> int:
     gathered = sound(gather(options.specs or ()))  # no specs are no checks
     if gathered.message:
         out.say(gathered.message)
-    reach = Reach(library, {key_of(function): function for function in functions})
-    reached = [(case, _of(case, reach)) for case in gathered.cases if case.skip is None]
-    covered = [_function(function, key_of(function), reached) for function in functions]
+    covered = covered_by(gathered.cases, library, functions)
     for problem in unread(unreadable):
         out.say(str(problem))
     report = coverage_report(
@@ -60,6 +57,17 @@ def coverage_command(options: Options, out: Output) -> int:
     )
     out.write(as_text(report) if options.format == "json" else coverage_text(report, shown))
     return report.exit_code
+
+
+def covered_by(
+    cases: Iterable[Case], library: Library, functions: Sequence[Function]
+) -> list[CoveredFunction]:
+    """Return each Function with the checks that cover it."""
+    from gradverify.source.functions import Reach, key_of
+
+    reach = Reach(library, {key_of(function): function for function in functions})
+    reached = [(case, _of(case, reach)) for case in cases if case.skip is None]
+    return [_function(function, key_of(function), reached) for function in functions]
 
 
 def unread(files: Iterable[tuple[str, str]]) -> list[Problem]:

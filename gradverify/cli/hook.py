@@ -44,6 +44,8 @@ def hook_command(options: Options, out: Output) -> int:
             "them and files of such names"
         )
     changes, specs, total = unaffected.affected_by(files)
+    for each in unaffected.unchecked(changes):
+        out.say(each)
     if not specs:
         from gradverify.cli.gather import project_here
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gradverify.cli.output import Output
 from gradverify.report.numbers import counted
-from gradverify.running.affected import Changes, of_hook, sieved
+from gradverify.running.affected import Changes, of_hook, project_specs, sieved, unnamed
 
 
 def passed(out: Output) -> bool:
@@ -22,6 +22,8 @@ def passed(out: Output) -> bool:
     changes, specs, total = affected_by(files)
     if not specs:
         out.say(sentence(changes, total))
+        for each in unchecked(changes):
+            out.say(each)
     return not specs
 
 
@@ -36,3 +38,22 @@ def sentence(changes: Changes, total: int) -> str:
         f"no check is affected by {counted(changes.count, 'changed file')} "
         f"({counted(total, 'spec')} looked at)"
     )
+
+
+def unchecked(changes: Changes) -> list[str]:
+    """Return a sentence for each changed kernel that no spec lists, and each Function of a changed
+    file that no check covers."""
+    kernels, files = unnamed(changes, Path.cwd())
+    sentences = [f"{shown}: no spec lists it under `sources`" for shown in kernels]
+    if files:
+        from gradverify.cli.coverage import covered_by, found_in
+        from gradverify.cli.gather import gather
+
+        cases = gather(project_specs(Path.cwd())).cases
+        library, functions = found_in([str(file) for file in files])
+        sentences += [
+            f"{each.file}:{each.line}: no check covers {each.name}"
+            for each in covered_by(cases, library, functions)
+            if each.note is None and not each.checks and not each.through
+        ]
+    return sentences

@@ -5,18 +5,26 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any, TypeVar
 
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import CaseResult, Fault, Finding, Frame
 
+Value = TypeVar("Value")
 FRAMES = 8  # the last ones of a traceback
 LONGEST = 1000  # characters of an exception's text in a report
 FAILED = "gradverify itself failed"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TRACEBACK = BaseException.__dict__["__traceback__"]
 _NAME = type.__dict__["__name__"]
+
+
+UNWRITTEN, BESIDE = "GV231", "GV232"
+"""Codes of calls that read unwritten memory, or write beside a tensor: such a call has no value at
+any inputs, and the check ends."""
 
 
 class UserCodeError(Exception):
@@ -33,6 +41,20 @@ class UserCodeError(Exception):
     def finding(self) -> Finding:
         """The finding that reports this error."""
         return Finding(self.code, self.message, hint=self.hint, frames=self.frames)
+
+
+def attempted(call: Callable[..., Value], *given: Any, **named: Any) -> Value | UserCodeError:
+    """Return the result of a call, or the UserCodeError raised in it."""
+    try:
+        return call(*given, **named)
+    except UserCodeError as error:
+        return error
+
+
+def tried(call: Callable[..., Value], *given: Any, **named: Any) -> Value | None:
+    """Return the result of a call; None where it raises UserCodeError."""
+    found = attempted(call, *given, **named)
+    return None if isinstance(found, UserCodeError) else found
 
 
 class ToolError(BaseException):
@@ -56,22 +78,8 @@ def verdictless(fault: Fault) -> str:
 
 
 def of_fault(check: CaseResult, fault: Fault) -> CaseResult:
-    """Return the result of a check that has nothing but a fault."""
-    return CaseResult(
-        check.id,
-        check.spec,
-        check.name,
-        check.function,
-        check.device,
-        check.dtype,
-        check.seed,
-        check.settings,
-        "error",
-        expect=check.expect,
-        ok=None if check.ok is None else False,
-        reason=verdictless(fault),
-        faults=(fault,),
-    )
+    """Return the result of a check, of which nothing is known yet, with a fault that ended it."""
+    return replace(check, verdict="error", reason=verdictless(fault), faults=(fault,))
 
 
 def described(error: BaseException) -> str:

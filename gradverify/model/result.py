@@ -4,10 +4,11 @@ report."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from gradverify.model.case import Json, Lines, SpecPlace
+from gradverify.model.case import Case, Json, Lines, SpecPlace
+from gradverify.model.codec import to_json
 from gradverify.model.element import FunctionInfo as FunctionInfo
 from gradverify.model.element import Index as Index
 from gradverify.model.element import Outcome as Outcome
@@ -70,8 +71,9 @@ class Finding:
 
     `input` and `output`: the pair that the finding is about; `output_name`: the path of the output
     (`y0`, `y.loss`). `also`: the codes of less specific findings on the same pair. `file`, `line`
-    and `source`: the code to change (usually the user's `backward`); `frames`: the user's frames in
-    the traceback of an exception.
+    and `source`: the code to change (usually the user's `backward`); `inside`: its method
+    (`Swish.backward`) where that belongs to a Function inside the checked callable or module;
+    `frames`: the user's frames in the traceback of an exception.
     """
 
     code: str
@@ -90,6 +92,7 @@ class Finding:
     output_name: str | None = None
     known: bool = False
     """Whether a baseline lists the finding."""
+    inside: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,3 +308,25 @@ class CaseResult:
             finding.code for finding in self.findings
         }
         return tuple(code for code in self.expected_codes if code in ignored)
+
+
+def blank(case: Case) -> CaseResult:
+    """Return the result of a case before anything is known of it."""
+    settings = case.settings
+    return CaseResult(
+        case.id,
+        case.spec,
+        case.name,
+        FunctionInfo(case.target),
+        settings.device,
+        settings.dtype,
+        settings.seed,
+        to_json(settings),
+        "pass",
+        expect=case.expect,
+    )
+
+
+def unjudged(result: CaseResult, finding: Finding, verdict: Verdict = "error") -> CaseResult:
+    """Return the result of a check that cannot be judged, for the reason that the finding gives."""
+    return replace(result, verdict=verdict, reason=finding.message, findings=(finding,), faults=())

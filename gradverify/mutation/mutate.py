@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +27,7 @@ from gradverify.rules.differ import dust, flat, largest
 from gradverify.subject.damage import Damage, Damaged, damages, done
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import tried
 from gradverify.subject.machine import compute_on_one_thread
 from gradverify.subject.prepare import prepare
 from gradverify.subject.subject import Argument, Subject
@@ -100,9 +99,8 @@ class Samples:
             seed, check = self._evidence.settings.seed, self._evidence.subject.case.check
             source = generator(seed, check, f"{argument.name} elsewhere {n}")
             inputs.append(other_point(argument, n, source))
-        try:
-            seen = self._at(inputs)
-        except UserCodeError:
+        seen = tried(self._at, inputs)
+        if seen is None:
             return None
         finite = (
             bool(g.isfinite().all()) for _, gradients in seen for g in gradients if g is not None
@@ -135,44 +133,41 @@ ROWS, KEPT = 1024, 2**22  # most backwards, and most numbers that they return
 
 
 class Measured:
-    """Measurements of a check that passed, which show that some damage is found beyond doubt. For
+    """Rows of the Jacobian of a check that passed, by which some damage is found beyond doubt. For
     all other damage the check must run."""
 
     def __init__(self, evidence: Evidence) -> None:
-        pairs, inputs, outputs = evidence.jacobian.pairs, evidence.subject.inputs, evidence.outputs
-        _, self._rtol = evidence.settings.tolerances(
-            any(pair.low_precision for pair in pairs.values())
-        )
+        self._evidence, outputs = evidence, evidence.outputs
         self._rows = []
         places = [(n, j) for n, y in enumerate(outputs) for j in range(len(numbers(y)))]
-        count = min(len(places), ROWS, KEPT // max(sum(x.numel() for x in inputs), 1))
-        for output, j in (
-            places[n]
-            for n in np.unique(np.linspace(0, len(places) - 1, count).astype(int) if count else ())
-        ):
+        size = sum(x.numel() for x in evidence.subject.inputs)
+        count = min(len(places), ROWS, KEPT // max(size, 1))
+        for n in np.unique(np.linspace(0, len(places) - 1, count).astype(int)) if count else ():
+            output, j = places[n]
             y = outputs[output]
             cotangents: list[Tensor | None] = [None] * len(outputs)
             cotangents[output] = one_hot(y.shape, y.dtype, y.device, j)
-            gradients, seen = copied(evidence.function.vjp(cotangents)), {}
-            for (place, own), pair in pairs.items():
-                if own == output and (e := pair.entries) is not None:
-                    a = flat(evidence.inputs[place], gradients[place]).numpy()
-                    at = np.flatnonzero((e.output == j) & (e.outcome == Outcome.PASS))
-                    at = at[np.abs(a[e.input[at]] - e.analytic[at]) <= pair.resolution]
-                    seen[place] = e.input[at], e.numeric[at], MARGIN * pair.resolution
-            self._rows.append((cotangents, gradients, seen))
+            self._rows.append((output, cotangents, copied(evidence.function.vjp(cotangents))))
 
     def finds(self, damage: Damage) -> int | None:
         """Return the place of an input with an element that is clearly off under this damage; None
         where there is none."""
-        for cotangents, gradients, seen in self._rows if damage.how in ("element", "swap") else ():
+        pairs, inputs = self._evidence.jacobian.pairs, self._evidence.inputs
+        coarse = any(pair.low_precision for pair in pairs.values())
+        _, rtol = self._evidence.settings.tolerances(coarse)
+        for output, cotangents, gradients in (
+            self._rows if damage.how in ("element", "swap") else ()
+        ):
             damaged = done(damage, gradients, cotangents)
-            for place in (place for place in damage.inputs if place in seen):
-                coordinate, numeric, beyond = seen[place]
-                g = damaged[place]
-                a = np.zeros(len(coordinate)) if g is None else numbers(g)[coordinate]
-                if (np.abs(a - numeric) > beyond + MARGIN * self._rtol * np.abs(a)).any():
-                    return place
+            for place in damage.inputs:
+                argument, pair = inputs[place], pairs[place, output]
+                # Where every element was compared by itself, and none is at a kink
+                if argument.symmetric or argument.form or pair.lines or pair.entries is None:
+                    continue
+                if pair.count(Outcome.PASS) == pair.compared:
+                    a, b = (flat(argument, each[place]) for each in (gradients, damaged))
+                    if ((a - b).abs() > MARGIN * (pair.resolution + rtol * b.abs())).any():
+                        return place
         return None
 
 
@@ -359,6 +354,7 @@ def _remedies(subject: Subject, damage: Damage) -> Iterator[str]:
     ]
     ways += [("found at other inputs of the same shapes", partial(moved, n)) for n in OTHERS]
     for sentence, other in ways:
-        with suppress(UserCodeError):
-            if (twin := other()) is not None and _killed_by(_run(twin, damage)):
-                yield sentence
+        twin = tried(other)
+        result = None if twin is None else tried(_run, twin, damage)
+        if result is not None and _killed_by(result):
+            yield sentence

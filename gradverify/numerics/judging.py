@@ -36,6 +36,7 @@ from gradverify.numerics.rungs import (
     Codes,
     Index,
     Mask,
+    finite_size,
     in_a_row,
     repeated,
     step,
@@ -634,6 +635,9 @@ def judged_now(
     derivatives; limits of the undecided ones are not determined."""
     run.reach.add(column, out, d.value, d.bar)
     tolerances = run.tolerances(column, out)
+    if (other_part := run.point.other_part) is not None:
+        i = np.flatnonzero((other_part[out[:-1]] == out[1:]) & (column[:-1] == column[1:]))
+        tolerances = tolerances.of_moduli(i, np.minimum(np.abs(a), finite_size(d.value)))
     verdict = verdicts(a, d, tolerances, border_column=border_column)
     return Judged(column, out, a, d, tolerances, verdict, no_limits(len(out)), border_column)
 

@@ -21,6 +21,7 @@ from gradverify.numerics.rungs import (
     U64,
     Array,
     Codes,
+    Index,
     Mask,
     finite_size,
     joined,
@@ -59,6 +60,14 @@ class Tolerances(Record):
         if not np.isfinite(largest).all():
             largest = np.nan_to_num(np.maximum(np.abs(a), finite_size(value)), posinf=0.0)
         return self.atol + np.maximum(self.rtol * largest, self.floor)
+
+    def of_moduli(self, first: Index, size: Array) -> Tolerances:
+        """Return the tolerances where elements `first` and the ones behind them are the parts of
+        complex numbers, of this `size` [m] each: the error of a part is relative to the modulus."""
+        floor = self.floor.copy()
+        for one, other in ((first, first + 1), (first + 1, first)):
+            floor[one] = np.maximum(floor[one], self.rtol[one] * size[other])
+        return replace(self, floor=floor)
 
 
 def verdicts(

@@ -17,11 +17,19 @@ from torch import Tensor
 
 from gradverify.model.case import Settings
 from gradverify.model.result import WORST
-from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of, numbers
-from gradverify.numerics.pairs.pair import Outcome, Pair, Tally, mismatches, with_undecided
-from gradverify.numerics.rungs import Array, Z
-from gradverify.numerics.verdict import Limit
+from gradverify.numerics.pairs.pair import (
+    Entries,
+    Outcome,
+    Pair,
+    Tally,
+    mismatches,
+    with_undecided,
+    without_kinks,
+)
+from gradverify.numerics.rungs import Array, Index, Z, nonzero
+from gradverify.numerics.tolerance import FLOOR, guarded
+from gradverify.numerics.verdict import MISMATCH, PASS, Limit
 from gradverify.oracles.convergence import small_leftovers_passed
 from gradverify.oracles.finite_difference import rounded_anew
 from gradverify.oracles.oracle import Checked
@@ -36,6 +44,59 @@ Row = Callable[[Tensors, int], Cotangents]
 ROWS, WAYS = 64, 5
 
 
+# Ulps by which two correct computations of one number may differ without a cancellation
+ROUNDING = 8.0
+
+
+def exact_elements(
+    output: Index,
+    input: Index,
+    analytic: Array,
+    value: Array,
+    floor: Array,
+    settings: Settings,
+    unit: float,
+    broken: Outcome = Outcome.NON_FINITE,
+    noise: Array | float = 0.0,
+) -> Entries:
+    """Return the elements [E] of these outputs and inputs: analytic values against an oracle's,
+    which have no truncation error.
+
+    `broken`: the outcome of an element for which the oracle is not finite. `noise`: of both values,
+    in addition to their rounding.
+    """
+    atol, rtol = settings.tolerances()
+    largest = np.maximum(np.nan_to_num(np.abs(analytic), nan=0.0, posinf=0.0), np.abs(value))
+    tolerance = atol + np.maximum(rtol * largest, floor)
+    bar = ROUNDING * unit * np.abs(value) + noise
+    verdict = guarded(np.abs(analytic - value), bar, tolerance)
+    outcome = np.select(
+        [~np.isfinite(value), verdict == PASS, (verdict == MISMATCH) | ~np.isfinite(analytic)],
+        [broken, Outcome.PASS, Outcome.MISMATCH],
+        Outcome.UNDECIDED,
+    ).astype(np.int8)
+    limited = without_kinks(outcome, {Outcome.UNDECIDED: Limit.NOISE})
+    return Entries(output, input, analytic, value, bar, tolerance, floor, *limited)
+
+
+def rounding_floor(
+    unit: float, output: Index, analytic: Array, value: Array, scale: Array, size: Array
+) -> Array:
+    """Return the floor [E] of elements: 1e4 roundings of the reach of their rows, over S (method.md
+    section 1). `scale`, `size` [E]: s and S."""
+    reach = np.zeros(int(output.max(initial=-1)) + 1)
+    largest = np.maximum(np.abs(analytic), np.abs(value)) * scale
+    np.maximum.at(reach, output, np.nan_to_num(largest, nan=0.0, posinf=0.0))
+    return np.asarray(FLOOR * unit * reach[output] / nonzero(size))
+
+
+def apart(elements: Entries, tally: Tally) -> Entries:
+    """Return the elements without infinities that both give, which `tally` counts as left out."""
+    both = (elements.analytic == elements.numeric) & np.isinf(elements.numeric)
+    tally.leave_out(int(np.count_nonzero(both)))
+    return elements.take(np.flatnonzero(~both)) if both.any() else elements
+
+
 def exactly(
     place: tuple[int, int],
     mine: Array,
@@ -45,21 +106,16 @@ def exactly(
     unit: float,
     noise: Array | float = 0.0,
 ) -> Pair:
-    """Compare numbers [m, n] of an (input, output) pair with an oracle's, which have no truncation
-    error."""
-    tally, (atol, rtol) = Tally(*place, mine.shape, WORST), settings.tolerances()
+    """Compare numbers [m, n] of an (input, output) pair with an oracle's."""
+    tally, (rows, columns) = Tally(*place, mine.shape, WORST), np.indices(mine.shape)
+    given = (np.broadcast_to(each, mine.shape).ravel() for each in (mine, theirs, floor, noise))
+    analytic, value, floors, noisy = given
     with np.errstate(all="ignore"):
-        add_exact(
-            tally,
-            mine,
-            theirs,
-            floor,
-            atol=atol,
-            rtol=rtol,
-            unit=unit,
-            broken=Outcome.MISMATCH,
-            noise=noise,
+        broken = Outcome.MISMATCH
+        elements = exact_elements(
+            rows.ravel(), columns.ravel(), analytic, value, floors, settings, unit, broken, noisy
         )
+        tally.add(apart(elements, tally))
     return tally.result(unit, False)
 
 
@@ -135,11 +191,10 @@ class Given:
 
         def compared(place: int, gradient: Tensor, theirs: Tensor) -> Pair:
             columns = columns_of([inputs[place]], [None], [False])
-            a = numbers(gradient)[None]
-            v = numbers(theirs)[None]
+            a, v, row = numbers(gradient), numbers(theirs), np.zeros(len(columns), np.intp)
             with np.errstate(all="ignore"):
-                floor = rounding_floor(unit, a, v, columns.scale, columns.size)
-            return exactly((place, 0), a, v, floor, checked.settings, unit)
+                floor = rounding_floor(unit, row, a, v, columns.scale, columns.size)
+            return exactly((place, 0), a[None], v[None], floor, checked.settings, unit)
 
         def further(place: int, theirs: Tensor, function: Differentiable) -> Pair:
             return compared(place, ours(function)[place], theirs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -45,7 +45,9 @@ class Implementation:
     with the names of its parameters replace these.
     """
 
-    def __init__(self, subject: Subject, key: str, text: str, checked: Sequence[int]) -> None:
+    def __init__(self, subject: Subject, key: str, checked: Sequence[int]) -> None:
+        """Raises UserCodeError (GV001)."""
+        text = str(getattr(subject.case.oracles, key))
         self.name = f"{key} {text}"
         self._subject, self._checked = subject, tuple(checked)
         self.inputs = subject.inputs
@@ -95,8 +97,7 @@ class Implementation:
             next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value
             for a in subject.arguments
         ]
-        (given, named), parameters = subject.arranged(copies), subject.parameters(copies)
-        named, own, lent = {**named, **subject.kwargs}, dict[str, Any](), dict[str, Tensor]()
+        lent = dict[str, Tensor]()
 
         def refuse(what: str, hint: str | None = None) -> NoReturn:
             raise UserCodeError("GV002", f"{name} {what}", hint=hint)
@@ -104,23 +105,23 @@ class Implementation:
         subject.reseed()
         with blamed("GV002", name), torch.enable_grad():
             if target.kind != "module":
-                given, own = arranged(target, name, given, parameters)
+                given, named = passed(subject, target, name, copies)
             else:
+                (given, named), lent = subject.arranged(copies), subject.parameters(copies)
                 theirs = {each for each, _ in target.subject.named_parameters()}
                 if subject.target.kind != "module":
                     whole = [m[0].whole for m in subject.positions if not m[0].keyword]
                     inputs = dict(zip(whole, given, strict=True))
-                    parameters = {n: x for n, x in {**inputs, **named}.items() if n in theirs}
+                    lent = {n: x for n, x in {**inputs, **named}.items() if n in theirs}
                     given = [x for n, x in inputs.items() if n not in theirs]
                     named = {n: x for n, x in named.items() if n not in theirs}
-                elif extra := theirs - parameters.keys():
+                elif extra := theirs - lent.keys():
                     refuse(f"has the parameter {min(extra)!r}, which the checked module lacks")
-                elif missing := parameters.keys() - theirs:
+                elif missing := lent.keys() - theirs:
                     refuse(f"lacks the parameter {min(missing)!r} of the checked module")
-                buffers = {n: x.clone() for n, x in target.subject.named_buffers()}
-                lent = {**parameters, **buffers}
+                lent |= {n: x.clone() for n, x in target.subject.named_buffers()}
             with self._held.lent(lent):
-                returned = target.call(*given, **own, **named)
+                returned = target.call(*given, **named)
         outputs, paths = [compared(y) for y in flattened(returned)], names(returned)
         if set(paths) == set(subject.output_names):
             outputs = [outputs[paths.index(path)] for path in subject.output_names]
@@ -137,25 +138,23 @@ class Implementation:
         return Graph(tuple(leaves), (), lent, tuple(picked))
 
 
-def arranged(
-    target: Target,
-    name: str,
-    given: Sequence[Any],
-    parameters: Mapping[str, Any],
-    last: Sequence[Any] = (),
+def passed(
+    subject: Subject, target: Target, name: str, values: Sequence[Any], last: Sequence[Any] = ()
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return positional and keyword arguments: the inputs, then `last`, and a module's parameters
-    by name if the signature has their names.
+    """Return positional and keyword arguments of a function, out of `values` of the check's
+    arguments: the inputs, then `last`, and a module's parameters by name if the signature has their
+    names.
 
     If it has none of the names, the parameters are passed between the two. Raises UserCodeError
     (GV002) if it has only some of the names.
     """
+    (given, named), parameters = subject.arranged(values), subject.parameters(values)
     own = {each.replace(".", "_"): value for each, value in parameters.items()}
     signature = target.parameters or ()
     known = {parameter.name for parameter in signature}
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature)
     if not (set(own) & known or (own and takes_all)):
-        return [*given, *parameters.values(), *last], {}
+        return [*given, *parameters.values(), *last], named
     if not takes_all and set(own) - known:
         raise UserCodeError(
             "GV002", f"{name} takes no {min(set(own) - known)!r}, a parameter of the module"
@@ -165,7 +164,7 @@ def arranged(
         if parameter.kind not in POSITIONAL or not (parameter.name in own or queue):
             break
         arguments.append(own.pop(parameter.name) if parameter.name in own else queue.popleft())
-    return [*arguments, *queue], own
+    return [*arguments, *queue], {**named, **own}
 
 
 # ---- A surrogate: finite differences of another function, where backward intentionally differs
@@ -186,9 +185,7 @@ class Surrogate(Split):
     def __init__(
         self, subject: Subject, function: Differentiable, checked: Sequence[int], outputs: Tensors
     ) -> None:
-        self._soft = Implementation(
-            subject, "surrogate", str(subject.case.oracles.surrogate), checked
-        )
+        self._soft = Implementation(subject, "surrogate", checked)
         super().__init__(self._soft, function, outputs)
         self.name = self._soft.name
         for mine, theirs in zip(self._outputs, self.values(subject.leaves()), strict=True):

@@ -7,7 +7,7 @@ under `Disguised` in float32 shows only the former."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -17,7 +17,6 @@ import torch
 from gradverify.model.case import Settings
 from gradverify.numerics.choose import Mode, Why
 from gradverify.numerics.estimate.ladder import KINK
-from gradverify.numerics.exact import exact_elements
 from gradverify.numerics.function.coordinates import (
     UNITS,
     columns_of,
@@ -28,6 +27,7 @@ from gradverify.numerics.function.coordinates import (
 )
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.grouped_vjps import shared_groups
+from gradverify.numerics.halving import most_off
 from gradverify.numerics.judging import OverBudget, no_budget, single_derivatives
 from gradverify.numerics.pairs.pair import Entries, Outcome, Pair, Tally
 from gradverify.numerics.prepare import prepare
@@ -36,14 +36,20 @@ from gradverify.numerics.screen import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
 from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sixteen_bit import TensorResult
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, dense
 from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import parts
 from gradverify.oracles.convergence import ByPlace, by_place, small_leftovers_passed
 from gradverify.oracles.finite_difference import WORST, Filled, Jacobian, WithBackward
-from gradverify.oracles.given import exactly, rounding_left_open
+from gradverify.oracles.given import (
+    apart,
+    exact_elements,
+    exactly,
+    rounding_floor,
+    rounding_left_open,
+)
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked
@@ -57,14 +63,12 @@ from gradverify.subject.wide import InDouble, widened
 #
 # A VJP of one is compared with the same VJP of the other: either of a group of outputs that share
 # no input, which gives each of their elements, or, where the mode or the budget allows fewer calls,
-# of a few random cotangents, which show the columns that differ. A difference is pulled back again,
-# with other weights or row by row, before it counts: off the pattern a compressed VJP is a sum of
-# elements.
+# of a few random cotangents, which show the columns that differ. Off the pattern a VJP is a sum of
+# elements: a difference there is followed, by halving the outputs, to the row that has it.
 ONE_BY_ONE = 16  # up to so many outputs are pulled back one by one, whatever the structure
 COTANGENTS = 3  # random ones, where there are too many rows
-# The most rows that are pulled back one by one because their group differs, and the most halvings
-# of random cotangents
-FOLLOWED = 256
+FOLLOWED = 256  # the most groups that are halved, of all outputs
+ROWS = 32  # the most rows to which the difference of one random cotangent is followed
 
 Read = Mapping[int, Entries]
 """Elements by input tensor."""
@@ -89,7 +93,6 @@ def reference_gradients(
     columns = columns_of(function.inputs, [None] * n, [False] * n)
     point, other = (Point(each, columns) for each in (function, reference))
     unit, seed = float(point.unit.max(initial=U64)), Seed(settings.seed).within("reference")
-    atol, rtol = settings.tolerances()
     tensors = parts(function.inputs)
     widths, heights = ([p.stop - p.start for p in each] for each in (tensors, point.parts))
     tallies = {
@@ -97,7 +100,7 @@ def reference_gradients(
         for t, width in enumerate(widths)
         for o, height in enumerate(heights)
     }
-    resolved = 0  # rows pulled back one by one because their group was ambiguous
+    halved = 0  # ambiguous groups
 
     # ---- one cotangent of both
     def pulled(output: int, weights: Array) -> Array:
@@ -126,16 +129,12 @@ def reference_gradients(
             used = np.where(rows == NO_ENTRY, 0.0, weights[rows])
             column, off_pattern = np.flatnonzero(used), used == 0
             out, a, v = rows[column], mine[column] / used[column], theirs[column] / used[column]
-            largest = np.maximum(np.abs(a), np.abs(v)) * columns.scale[tensors[t]][column]
-            reach = np.zeros(len(weights))
-            np.maximum.at(reach, out, np.nan_to_num(largest, nan=0.0, posinf=0.0))
-            floor = FLOOR * unit / nonzero(columns.size[tensors[t]])
-            allowed = floor[off_pattern] * reach.max(initial=0.0)
+            scale, size = columns.scale[tensors[t]], nonzero(columns.size[tensors[t]])
+            floor = rounding_floor(unit, out, a, v, scale[column], size[column])
+            allowed = (floor * size[column]).max(initial=0.0) / size[off_pattern]
             strays = mine[off_pattern] - theirs[off_pattern]
             stray |= bool((~(np.abs(strays) <= allowed)).any())
-            found[t] = exact_elements(
-                out, column, a, v, floor[column] * reach[out], atol=atol, rtol=rtol, unit=unit
-            )
+            found[t] = exact_elements(out, column, a, v, floor, settings, unit)
         return found, stray
 
     def row_of(output: int, row: int, which: Iterable[int]) -> Read:
@@ -143,54 +142,42 @@ def reference_gradients(
         one = (np.arange(heights[output]) == row) * 1.0
         return read(output, one, {t: np.full(widths[t], row) for t in which})[0]
 
-    def add(output: int, found: Read) -> None:
-        """Add elements to the tallies, leaving out infinities that both give."""
+    # ---- groups of rows that share no input
+    def by_groups(output: int, rows: Index, places: Mapping[int, Index]) -> None:
+        """Compare a group of rows in some input tensors; `places`: the row that each of their
+        elements depends on.
+
+        A group whose elements change with the weights, because some are off the pattern, is halved,
+        down to single rows; beyond FOLLOWED, and the budget, its differences are undecided.
+        """
+        nonlocal halved
+        ambiguous = False
+        if len(rows) == 1:
+            found = row_of(output, int(rows[0]), places)
+        else:
+            found, off = read(output, drawn(output, rows, len(rows), int(rows[0]), 0), places)
+            if off or any(elements.outcome.any() for elements in found.values()):
+                again, off = read(output, drawn(output, rows, len(rows), int(rows[0]), 1), places)
+                ambiguous = off or not all(_same(found[t], each) for t, each in again.items())
+        shown = any(tallies[t, output].counts[Outcome.MISMATCH] for t in places)
+        if ambiguous and halved < FOLLOWED and not (shown and over_budget(2 * len(rows))):
+            halved += 1
+            for half in np.array_split(rows, 2):
+                held = {t: np.where(np.isin(each, half), each, -1) for t, each in places.items()}
+                by_groups(output, half, held)
+            return
         for t, elements in found.items():
-            rest = _apart(elements)
-            tallies[t, output].leave_out(len(elements.output) - len(rest.output))
+            rest = apart(_undecided(elements) if ambiguous else elements, tallies[t, output])
             tallies[t, output].add(revised(t, output, rest))
 
-    # ---- groups of rows that share no input
-    def by_groups(output: int, count: int, grouped: Mapping[int, RowGroups]) -> None:
-        """Compare the elements of input tensors whose rows have the same groups."""
-        groups = next(iter(grouped.values()))
-        for group in range(count):
-            rows = groups.members(group)
-            if count == len(groups.group):  # each row is a group
-                for row in rows.tolist():
-                    add(output, row_of(output, row, grouped))
-                continue
-            places = {t: own.rows_of(range(group, group + 1))[0] for t, own in grouped.items()}
-            first, off = read(output, drawn(output, rows, int(rows[0]), 0), places)
-            if off or any(elements.outcome.any() for elements in first.values()):
-                second, off = read(output, drawn(output, rows, int(rows[0]), 1), places)
-                if off or not all(_same(first[t], again) for t, again in second.items()):
-                    one_by_one(output, rows, first)
-                    continue
-            add(output, first)
-
-    def one_by_one(output: int, rows: Index, unread: Read) -> None:
-        """Pull the rows of an ambiguous group back one by one, at most FOLLOWED in total.
-
-        Differences in the remaining rows are undecided.
-        """
-        nonlocal resolved
-        differ = [each.output[each.outcome != np.int8(Outcome.PASS)] for each in unread.values()]
-        order = np.argsort(~np.isin(rows, np.concatenate(differ)), kind="stable")
-        room = 1 if over_budget(2 * len(rows)) else FOLLOWED
-        some = rows[order][: max(0, room - resolved)]
-        resolved += len(some)
-        for row in some.tolist():
-            add(output, row_of(output, row, unread))
-        for t, each in unread.items():
-            rest = each.take(np.flatnonzero(~np.isin(each.output, some)))
-            open_ = rest.outcome != np.int8(Outcome.PASS)
-            outcome, limit = rest.outcome.copy(), rest.limit.copy()
-            outcome[open_], limit[open_] = Outcome.UNDECIDED, Limit.BUDGET
-            tallies[t, output].add(replace(rest, outcome=outcome, limit=limit))
-
     # ---- random cotangents
-    def by_sums(output: int) -> list[Pair]:
+    def difference(output: int, weights: Array, column: int, rows: Index) -> float:
+        """Return the difference in a column for a cotangent with these weights in `rows` alone."""
+        some = np.isin(np.arange(heights[output]), rows)
+        mine, theirs = pulled(output, np.where(some, weights, 0.0))
+        return float(mine[column] - theirs[column])
+
+    def by_sums(output: int) -> Iterator[Pair]:
         """Compare columns, as sums of rows with random cotangents; then the rows of those that
         differ.
 
@@ -209,63 +196,43 @@ def reference_gradients(
         allowed = (SCREEN_LOW if single else SCREEN) * largest + floors
         slack = (SLACK_LOW if single else SLACK) * largest + floors
         wrong, open_ = np.zeros((2, len(norm)), bool)
-
-        def worst(off: Array) -> float:
-            """Return the largest ratio of a difference to what is allowed, without columns that are
-            known to be wrong."""
-            times = np.nan_to_num(np.abs(off) / nonzero(allowed), nan=np.inf)
-            return float(np.where(wrong, 0.0, times).max(initial=0.0))
-
         for of_rows, (mine, theirs) in zip(weights, gradients, strict=True):
-            waiting = [(worst(mine - theirs), every, mine - theirs)]
-            for _ in range(FOLLOWED):  # halve the rows with the largest difference
-                n = max(range(len(waiting)), key=lambda n: waiting[n][0], default=None)
-                if n is None or (wrong.any() and over_budget(2)):
+            off = mine - theirs
+            for _ in range(ROWS):
+                times = np.nan_to_num(np.abs(off) / nonzero(allowed), nan=np.inf)
+                column = int(np.argmax(np.where(wrong, 0.0, times)))
+                if wrong[column] or times[column] <= 1 or (wrong.any() and over_budget(2)):
                     break
-                _, rows, off = waiting.pop(n)
-                if worst(off) <= 1:
-                    continue
-                if len(rows) == 1:
-                    for t, each in row_of(output, int(rows[0]), range(len(tensors))).items():
-                        each = revised(t, output, _apart(each))
-                        bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
-                        wrong[tensors[t].start + each.input[bad]] = True
-                        tallies[t, output].add(each.take(bad) if len(bad) else each)
-                    continue
-                half = np.zeros(len(every))
-                first, second = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-                half[first] = of_rows[first]
-                mine, theirs = pulled(output, half)
-                for part, by in ((first, mine - theirs), (second, off - (mine - theirs))):
-                    waiting.append((worst(by), part, by))
-            for *_, off in waiting:
-                open_ |= ~(np.abs(off) <= slack)
-        pairs = list[Pair]()
+                total = float(off[column])
+                row = most_off(every, partial(difference, output, of_rows, column), total)
+                for t, each in row_of(output, row, range(n)).items():
+                    own = off[tensors[t]]
+                    own -= np.nan_to_num(of_rows[row] * (each.analytic - each.numeric))
+                    each = revised(t, output, apart(each, tallies[t, output]))
+                    bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
+                    wrong[tensors[t].start + each.input[bad]] = True
+                    tallies[t, output].add(each.take(bad) if len(bad) else each)
+            open_ |= ~(np.abs(off) <= slack)
         for t, own in enumerate(tensors):
-            mismatched, undecided = int(wrong[own].sum()), int((open_ & ~wrong)[own].sum())
             counts = [0] * len(Outcome)
-            counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = mismatched, undecided
-            counts[Outcome.PASS] = widths[t] - mismatched - undecided
-            pairs.append(
-                replace(
-                    tallies[t, output].result(unit, False),
-                    elements=widths[t],
-                    counts=tuple(counts),
-                    masked=0,
-                    limits=((Limit.LINE, undecided),) if undecided else (),
-                    lines="columns",
-                    row_groups=COTANGENTS,
-                    resolution=float(allowed[own].max(initial=0.0)) / WEIGHTS[0],
-                    ratios=None,
-                )
+            counts[Outcome.MISMATCH] = int(wrong[own].sum())
+            counts[Outcome.UNDECIDED] = undecided = int((open_ & ~wrong)[own].sum())
+            counts[Outcome.PASS] = widths[t] - sum(counts)
+            yield replace(
+                tallies[t, output].result(unit, False),
+                elements=widths[t],
+                counts=tuple(counts),
+                masked=0,
+                limits=((Limit.LINE, undecided),) if undecided else (),
+                lines="columns",
+                row_groups=COTANGENTS,
+                resolution=float(allowed[own].max(initial=0.0)) / WEIGHTS[0],
+                ratios=None,
             )
-        return pairs
 
     jacobian = measured() if len(point.f0) > ONE_BY_ONE else None
     patterns = jacobian.structure.patterns if jacobian else {}
     choice = jacobian.choice if jacobian else None
-    requested = choice is None or choice.why is Why.REQUESTED
-    sums = choice is not None and choice.mode is Mode.BLOCKS
     pairs = dict[tuple[int, int], Pair]()
     for o, height in enumerate(heights):
         grouped = [
@@ -274,12 +241,21 @@ def reference_gradients(
         ]
         shared = shared_groups([[groups] for groups in grouped])
         backwards = sum(each.groups.count for each in shared)
-        few = choice is None or backwards <= COTANGENTS
-        if not few and (sums or (not requested and over_budget(2 * backwards))):
+        if (
+            choice is not None
+            and backwards > COTANGENTS
+            and (
+                choice.mode is Mode.BLOCKS
+                or (choice.why is not Why.REQUESTED and over_budget(2 * backwards))
+            )
+        ):
             pairs.update({(t, o): pair for t, pair in enumerate(by_sums(o))})
             continue
         for each in shared:
-            by_groups(o, each.groups.count, {t: grouped[t] for t in each.users})
+            for group in range(each.groups.count):
+                one = range(group, group + 1)
+                places = {t: grouped[t].rows_of(one)[0] for t in each.users}
+                by_groups(o, each.groups.members(group), places)
         for t, (groups, width) in enumerate(zip(grouped, widths, strict=True)):
             tally = tallies[t, o]  # elements in no group are equal in both
             if (missing := height * width - tally.elements) > 0:
@@ -288,10 +264,12 @@ def reference_gradients(
     return pairs
 
 
-def _apart(elements: Entries) -> Entries:
-    """Return the elements without infinities that both give."""
-    both = (elements.analytic == elements.numeric) & np.isinf(elements.numeric)
-    return elements.take(np.flatnonzero(~both)) if both.any() else elements
+def _undecided(elements: Entries) -> Entries:
+    """Return elements of an ambiguous group, with those that differ undecided."""
+    outcome, limit = elements.outcome.copy(), elements.limit.copy()
+    differs = outcome != np.int8(Outcome.PASS)
+    outcome[differs], limit[differs] = Outcome.UNDECIDED, Limit.BUDGET
+    return replace(elements, outcome=outcome, limit=limit)
 
 
 def _same(first: Entries, second: Entries) -> bool:
@@ -391,14 +369,8 @@ class AgainstReference(Implementation):
     under `reference`, both up to rounding."""
 
     def __init__(self, checked: Checked) -> None:
-        """Raises UserCodeError (GV001)."""
         self._seen = checked
-        super().__init__(
-            checked.subject,
-            "reference",
-            str(checked.subject.case.oracles.reference),
-            checked.forward.checked,
-        )
+        super().__init__(checked.subject, "reference", checked.forward.checked)
 
     @cached_property
     def value_pairs(self) -> Mapping[int, Pair | str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -14,6 +16,7 @@ from gradverify.numerics.function.coordinates import numbers, one_hot
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.finite_difference import WithBackward
 from gradverify.rules.catalogue import book
+from gradverify.source.modules import parsed
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import tried
 from gradverify.subject.find import run_folder
@@ -35,7 +38,7 @@ def at_forward(finding: Finding, evidence: Evidence, written: str | None = None)
     writes into the input called `written`; for any other callable at its definition."""
     target, positions = evidence.subject.target, evidence.subject.positions
     if target.kind != "autograd.Function":
-        return replace(finding, file=target.file, line=target.line, source=target.source)
+        return at(finding, target.place)
     number = next(
         (
             n
@@ -61,10 +64,8 @@ def at(finding: Finding, place: Place | None) -> Finding:
 def at_returned(finding: Finding, subject: Subject, made: bool = True) -> Finding:
     """Place a finding at the definition of the checked function; or, if `made`, at the line of its
     backward that computes the gradient in question."""
-    target = subject.target
     place = returned_line(subject, finding.input) if made and finding.input else None
-    line, source = (place.line, place.source) if place else (target.line, target.source)
-    return replace(finding, file=target.file, line=line, source=source) if target.file else finding
+    return at(finding, place or subject.target.place)
 
 
 # ---- Which of several Functions inside a callable or module has the wrong backward: the Function
@@ -140,7 +141,31 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
             finding = at_returned(finding, evidence.subject, made)
     if finding.file is None:
         return finding
-    return replace(finding, file=shown_path(finding.file, run_folder()))
+    target = evidence.subject.own.target
+    inside = None if target.kind == "autograd.Function" else _method_at(finding)
+    return replace(
+        finding,
+        file=shown_path(finding.file, run_folder()),
+        inside=inside if inside and "." in inside and inside != target.name else None,
+    )
+
+
+def _method_at(finding: Finding) -> str | None:
+    """Return the class and the method around the line of a finding, `Swish.backward`; None where
+    the source cannot be read."""
+    tree, names = parsed(Path(str(finding.file))), list[str]()
+    inner: list[ast.AST] = [] if isinstance(tree, str) else [tree]
+    while inner:
+        inner = [
+            child
+            for child in ast.iter_child_nodes(inner[0])
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and min([child.lineno, *(each.lineno for each in child.decorator_list)])
+            <= (finding.line or 0)
+            <= (child.end_lineno or 0)
+        ]
+        names += [child.name for child in inner if hasattr(child, "name")]
+    return ".".join(names) or None
 
 
 def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:

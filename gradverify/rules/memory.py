@@ -15,7 +15,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
 from gradverify.rules.at_line import at_forward, at_forward_of
-from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
+from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient, seldom
 from gradverify.rules.engine import NotApplicable
 from gradverify.rules.shown import Findings, changed, element_name
 from gradverify.subject.ambient import generator_name
@@ -224,14 +224,7 @@ def gv232(evidence: Evidence) -> Findings:
     written = evidence.memory.out_of_bounds
     if written is not None:
         who = "backward" if evidence.memory.backward else "forward"
-        count = abs(written.element)
-        where = "before the first" if written.element < 0 else "behind the last"
-        found = Finding(
-            "GV232",
-            f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of "
-            f"{written.tensor} there is another number after the call",
-            hint="look at the first and the last index that is written",
-        )
+        found = written.raised(who).finding
         yield found if evidence.memory.backward else at_forward(found, evidence)
 
 
@@ -339,7 +332,10 @@ def gv215(evidence: Evidence) -> Findings:
             output=place,
             hint=(VERSIONS if place is None else OUTPUTS) if evidence.forward.nodes else READ_AGAIN,
         )
-        if argument.parameter:
+        again, tensors_again = made()
+        if _stale(evidence, again, argument, tensors_again[n]) is None:
+            yield seldom(replace(finding, output=None))
+        elif argument.parameter:
             of_parameters.append(finding)
         else:
             yield finding

@@ -23,7 +23,6 @@ from gradverify.model.result import Finding, Frame, Severity
 from gradverify.oracles.legs import Kernel
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
-    ANOTHER,
     DUST,
     SIXTEEN,
     Called,
@@ -38,6 +37,7 @@ from gradverify.rules.differ import (
     off,
     random_backward,
     rounded_anew,
+    seldom,
     side,
     subsets,
     tolerance,
@@ -183,7 +183,7 @@ def gv225(evidence: Evidence) -> Findings:
                         evidence.base, evidence.cotangents("base"), retain=True
                     ),
                 )
-            twin = evidence.subject.twin(evidence.subject.arguments)
+            twin = evidence.subject.twin()
             twin.around = partial(autocast, inside)
             return side(twin, evidence, evidence.cotangents("base"))
 
@@ -197,7 +197,7 @@ def gv225(evidence: Evidence) -> Findings:
             if casts_inside(evidence.subject):
                 return
             if next(varied(evidence, variant, partial(call, inside)), None) is None:
-                yield _seldom(finding)
+                yield seldom(finding)
             else:
                 yield at_forward(finding, evidence) if inside and not finding.frames else finding
             return
@@ -557,7 +557,7 @@ def gv211(evidence: Evidence) -> RuleResults:
             refusals.append(f"with inputs {what} {found.message}")
             continue
         if found is not None and tried(_comes_again, evidence, layout) is False:
-            yield _seldom(found)
+            yield seldom(found)
             return
         if found is not None:  # reported for the first argument that causes it on its own
             for argument in (a for a in own if a.value.numel() > 1):
@@ -572,18 +572,6 @@ def gv211(evidence: Evidence) -> RuleResults:
     if refusals and len(refusals) == len(chosen):
         raise NotApplicable(refusals[0])
     yield from refusals
-
-
-def _seldom(found: Finding) -> Finding:
-    """Return the finding (GV205 or GV206) for a difference that shows in one call and not in the
-    next, so that it does not depend on the way of the call."""
-    who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
-    return replace(
-        found,
-        code=code,
-        message=f"{who} is not deterministic: {found.message}; and the same call again gives these",
-        hint=ANOTHER,
-    )
 
 
 def _comes_again(evidence: Evidence, layout: Layout) -> bool:

@@ -17,8 +17,10 @@ from typing import Any
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.source.functions import functions
 from gradverify.source.globs import matches
 from gradverify.source.graph import Graph, Imported
+from gradverify.source.modules import Library
 from gradverify.spec.walk import (
     PROJECT_FILE,
     SPEC_FOLDER,
@@ -186,6 +188,7 @@ def _shown(path: Path, cwd: Path) -> str:
 
 
 FILE_TARGET = ".py"
+KERNELS = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip")  # files of which nothing imports anything
 TARGET = re.compile(r".+:[A-Za-z_][\w.]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 WHOLE = 0  # as a line number: all checks of a spec
 
@@ -228,7 +231,13 @@ def _why(
     if changes.hit([str(cwd / spec)]):
         return "its spec changed"
     folder = resolved(cwd / spec).parent
-    configured = changes.hit(str(above / PROJECT_FILE) for above in (folder, *folder.parents))
+    baseline = _setting(folder, "baseline")
+    configured = changes.hit(
+        [
+            *(str(above / PROJECT_FILE) for above in (folder, *folder.parents)),
+            *([str(baseline[0] / baseline[1])] if baseline else []),
+        ]
+    )
     if configured:
         return f"{configured} changed"
     named = changes.hit(
@@ -261,8 +270,11 @@ def _why(
         for text in texts
     )
     reach = graph.of(tuple(filter(None, targets)), mentioned.imports, tuple(dict.fromkeys(folders)))
-    hit = changes.hit(sorted(reach.files)) or next(_by_name(reach, changes), None)
-    if hit:
+    for file in sorted(reach.files):
+        if hit := changes.hit([file]):
+            way = ", ".join(_shown(Path(each), cwd) for each in reach.way(file))
+            return f"imports {hit}{f' by way of {way}' if way else ''}"
+    if hit := next(_by_name(reach, changes), None):
         return f"imports {hit}"
     return next(
         (
@@ -308,6 +320,42 @@ def sieved(changes: Changes, cwd: Path) -> tuple[tuple[str, ...], int]:
     return tuple(dict.fromkeys(spec for spec, _ in affected(changes, cwd, specs))), len(specs)
 
 
+def unnamed(changes: Changes, cwd: Path) -> tuple[list[str], list[Path]]:
+    """Return the changed kernels that no spec lists, as shown, and the changed Python files with
+    Functions that no spec names, which may be checked through others."""
+    kept = [file for file in changes.files if file not in changes.gone]
+    kernels = [file for file in kept if file.endswith(KERNELS)]
+    modules = [Path(file) for file in kept if file.endswith(FILE_TARGET) and _may_define(file)]
+    if not kernels and not modules:
+        return [], []
+    named, listed = set[str](), set[str]()
+    for spec in project_specs(cwd):
+        found, folder = mentions(cwd / spec), str(resolved(cwd / spec).parent)
+        texts = {text for each in found.checks.values() for text in each} if found else set()
+        named |= {re.split(r"[:.]", text)[-1] for text in texts}
+        listed |= {
+            file for file in kernels for text in texts if text and matches(text, folder, file)
+        }
+    unlisted = [changes.files[file] for file in kernels if file not in listed]
+    return list(dict.fromkeys(unlisted)), [
+        file
+        for file in dict.fromkeys(map(resolved, modules))
+        if any(
+            each.name.rpartition(".")[2] not in named
+            for each in functions(Library((cwd,)), [file])
+            if each.inside is None
+        )
+    ]
+
+
+def _may_define(file: str) -> bool:
+    try:
+        text = Path(file).read_bytes()
+    except OSError:
+        return False
+    return any(word in text for word in (b"Function", b"register_autograd", b"custom_op"))
+
+
 def project_specs(cwd: Path) -> tuple[str, ...]:
     """Return the specs that `check` runs without paths; if the project sets no `paths`, also all
     specs that git tracks below `cwd`."""
@@ -320,9 +368,9 @@ def project_specs(cwd: Path) -> tuple[str, ...]:
     return _relative((*found, *(file for file in others if file.is_file() and is_spec(file))), cwd)
 
 
-def _listed(cwd: Path) -> list[Path] | None:
-    """Return `paths` of the project's `[tool.gradverify]`; None if there are none, or the file is
-    invalid, which is reported where it is read in full."""
+def _setting(cwd: Path, key: str) -> tuple[Path, Any] | None:
+    """Return the project's folder and a key of its `[tool.gradverify]`; None if there is none, or
+    the file is invalid, which is reported where it is read in full."""
     folder = folder_of(cwd)
     if folder is None:
         return None
@@ -330,11 +378,16 @@ def _listed(cwd: Path) -> list[Path] | None:
         table: Any = tomllib.loads((folder / PROJECT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    for name in ("tool", "gradverify", "paths"):
+    for name in ("tool", "gradverify", key):
         table = table.get(name) if isinstance(table, dict) else None
-    if isinstance(table, list):
-        return [folder / place for place in table if isinstance(place, str)] or None
-    return None
+    return (folder, table) if isinstance(table, str | list) else None
+
+
+def _listed(cwd: Path) -> list[Path] | None:
+    """Return `paths` of the project, None if it has none."""
+    folder, places = _setting(cwd, "paths") or (cwd, [])
+    found = [folder / place for place in places if isinstance(place, str)]
+    return found if found and isinstance(places, list) else None
 
 
 def _members(place: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from gradverify.model.case import Case, InputRecipe, Search
 from gradverify.model.element import Element
 from gradverify.model.event import Planned
-from gradverify.model.fault import UserCodeError
+from gradverify.model.fault import UserCodeError, attempted
 from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.mutation import MutatedCheck
 from gradverify.model.result import CaseResult
@@ -277,14 +277,17 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
     from gradverify.verify import broken
 
     with captured() as printed:
-        try:
+
+        def explained() -> Element | CaseResult:
             with _called_here(case, printed):
                 subject = prepare(case)
                 compute_on_one_thread(subject.size)
                 return explain(subject, Requested(*element) if element else None)
-        except UserCodeError as error:
-            result = broken(case, error)
-    return replace(result, captured=printed.text)
+
+        found = attempted(explained)
+    if isinstance(found, UserCodeError):
+        return replace(broken(case, found), captured=printed.text)
+    return found
 
 
 def mutated(cases: Sequence[Case], began: Callable[[Case], None]) -> Iterator[MutatedCheck]:
@@ -308,12 +311,15 @@ def mutate_case(case: Case) -> MutatedCheck:
 
     started = time.perf_counter()
     with captured() as printed:
-        try:
+
+        def mutated_here() -> MutatedCheck:
             with _called_here(case, printed):
-                result = mutate(case)
-        except UserCodeError as error:
-            why = f"it does not pass undamaged: {error.message}"
-            result = MutatedCheck(case.id, case.name, case.target, left_out=why, broken=True)
+                return mutate(case)
+
+        result = attempted(mutated_here)
+    if isinstance(result, UserCodeError):
+        why = f"it does not pass undamaged: {result.message}"
+        result = MutatedCheck(case.id, case.name, case.target, left_out=why, broken=True)
     return replace(result, seconds=time.perf_counter() - started)
 
 

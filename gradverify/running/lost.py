@@ -15,7 +15,7 @@ from gradverify.model.case import Case, Json
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.fault import fault_of, legible, of_fault
 from gradverify.model.paths import shown_path
-from gradverify.model.result import CaseResult, Finding, Frame, FunctionInfo, Verdict
+from gradverify.model.result import CaseResult, Finding, Frame, Verdict, blank, unjudged
 from gradverify.report.numbers import limit as limit_of
 from gradverify.running.supervisor import MOST, Lost
 
@@ -31,26 +31,12 @@ def without_running(
 ) -> CaseResult:
     """Return the result of a case that was not run. `missing`: the kind of device that the machine
     lacks."""
-    settings = case.settings
-    return CaseResult(
-        case.id,
-        case.spec,
-        case.name,
-        FunctionInfo(case.target),
-        settings.device,
-        settings.dtype,
-        settings.seed,
-        to_json(settings),
-        verdict,
-        expect=case.expect,
-        reason=reason,
-        missing=missing,
-    )
+    return replace(blank(case), verdict=verdict, reason=reason, missing=missing)
 
 
 def faulty(case: Case, error: BaseException) -> CaseResult:
     """Return the result of a case that ended with an internal error of gradverify."""
-    return of_fault(without_running(case, "error", ""), fault_of(error, "the check"))
+    return of_fault(blank(case), fault_of(error, "the check"))
 
 
 def encoded(case: Case, result: CaseResult) -> Json:
@@ -90,7 +76,7 @@ def _garbled(case: Case, what: str) -> CaseResult:
     finding = Finding(
         "GV004", f"what the process of this check sent back is {what}", name="crashed", hint=GARBLED
     )
-    return replace(without_running(case, "error", finding.message), findings=(finding,))
+    return unjudged(blank(case), finding)
 
 
 # ---- The result of a case whose process ended, or was killed, without a result: GV004 and GV005
@@ -269,9 +255,7 @@ def undecided(
         name="undecided",
         hint="put it back before the call returns; all code of a process shares it",
     )
-    return replace(
-        result, verdict="undecided", reason=finding.message, findings=(finding,), faults=()
-    )
+    return unjudged(result, finding, "undecided")
 
 
 def short_of_memory(result: CaseResult) -> CaseResult:
@@ -284,9 +268,7 @@ def short_of_memory(result: CaseResult) -> CaseResult:
             name="nothing-checked",
             hint=SMALLER,
         )
-        return replace(
-            result, verdict="error", reason=finding.message, findings=(finding,), faults=()
-        )
+        return unjudged(result, finding)
     findings = (
         replace(each, hint=SMALLER)
         if not each.hint and each.severity == "error" and NO_MEMORY.search(each.message)

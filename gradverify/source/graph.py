@@ -40,6 +40,10 @@ LOADERS = frozenset(
 )
 RUNS_TEXT = "exec"
 PYTHON = ".py"
+INIT = "__init__.py"
+ALL = "__all__"
+STAR = "*"
+NOTHING = frozenset[str]()
 
 
 def is_local(place: str) -> bool:
@@ -49,14 +53,37 @@ def is_local(place: str) -> bool:
 
 
 # ---- The imports in a text
-class Text(NamedTuple):
-    """The imports of a file. `imports`: modules, with leading dots if relative, each with the
-    names or submodules imported from it. `exported`: the names of a literal `__all__`, which `from
-    package import *` imports if they are submodules. `loads`: the file may load any other file."""
+class Import(NamedTuple):
+    """One name that is imported. `module`: with leading dots if relative; `member`: the name or
+    submodule that is imported from it, "" for the module itself; `bound`: the name that it gets;
+    `only_exported`: whether the file itself does nothing with that."""
 
-    imports: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    module: str
+    member: str = ""
+    bound: str = ""
+    only_exported: bool = False
+
+
+class Text(NamedTuple):
+    """The imports of a file. `exported`: the names of a literal `__all__`, which `from package
+    import *` imports if they are submodules. `loads`: the file may load any other file."""
+
+    imports: tuple[Import, ...] = ()
     exported: tuple[str, ...] = ()
     loads: bool = False
+
+    def taken(self, names: frozenset[str] | None) -> Iterator[Import]:
+        """Yield the imports that matter to one that takes these names from the file (None: any):
+        those that the file uses, and of the others those that bind such a name."""
+        known = {each.bound for each in self.imports}
+        for each in self.imports:
+            if (
+                names is None
+                or not each.only_exported
+                or each.bound in names
+                or (each.member == STAR and names - known)
+            ):
+                yield each
 
 
 def read(file: str | None) -> Text | None:
@@ -67,39 +94,46 @@ def read(file: str | None) -> Text | None:
     tree = parsed(Path(file))
     if isinstance(tree, str):
         return None
-    source = Path(file).read_bytes()
-    # Expressions, nine tenths of a tree, are visited only if one of them may load a module
-    nodes = list(
-        _nodes(tree, any(name.encode() in source for name in (*BY_NAME, *LOADERS, RUNS_TEXT)))
-    )
+    nodes = list(_nodes(tree))
     plain = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     called = {
         *BY_NAME,
         *(alias.asname for node in plain for alias in node.names if alias.name in BY_NAME),
     }
+    # Names that an `__init__` uses; any of these may be bound by a star
+    used = {node.id for node in nodes if isinstance(node, ast.Name)} - {ALL}
+    exports = Path(file).name == INIT
+
+    def bound(module: str, member: str, name: str) -> Import:
+        is_used = bool(used) if member == STAR else name in used
+        return Import(module, member, name, exports and not is_used)
+
     imports = [
-        ("." * node.level + (node.module or ""), tuple(alias.name for alias in node.names))
+        bound("." * node.level + (node.module or ""), alias.name, alias.asname or alias.name)
         for node in plain
+        for alias in node.names
     ]
-    loads = False
+    mentioned = {
+        node.name if isinstance(node, ast.alias) else node.value
+        for node in nodes
+        if isinstance(node, (ast.alias, ast.Constant))
+    } | {_called(node) for node in nodes if isinstance(node, ast.expr)}
+    loads = RUNS_TEXT in used or not LOADERS.isdisjoint(mentioned)
     for node in nodes:
         if isinstance(node, ast.Import):
-            imports += [(alias.name, ()) for alias in node.names]
+            imports += [
+                bound(alias.name, "", alias.asname or alias.name.partition(".")[0])
+                for alias in node.names
+            ]
         elif isinstance(node, ast.Call) and _called(node.func) in called:
             name = _imported_by_name(node)
             loads |= name is None
-            imports += [(name, ())] if name else []
-        elif isinstance(node, (ast.alias, ast.Constant)):
-            loads |= (node.name if isinstance(node, ast.alias) else node.value) in LOADERS
-        elif isinstance(node, (ast.Name, ast.Attribute)):
-            loads |= _called(node) in LOADERS or (
-                isinstance(node, ast.Name) and node.id == RUNS_TEXT
-            )
+            imports += [Import(name)] if name else []
     exported = [
         node.value
         for statement in tree.body
         if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign))
-        if "__all__"
+        if ALL
         in map(
             _called, statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         )
@@ -109,22 +143,16 @@ def read(file: str | None) -> Text | None:
     return Text(tuple(imports), tuple(exported), loads)
 
 
-def _nodes(tree: ast.AST, expressions: bool) -> Iterator[ast.AST]:
-    """Yield all nodes (or all but expressions), without those under `if TYPE_CHECKING:`."""
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes without those under `if TYPE_CHECKING:`."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         yield node
-        inside = (
-            node.orelse
-            if isinstance(node, ast.If) and _called(node.test) == "TYPE_CHECKING"
-            else ast.iter_child_nodes(node)
-        )
-        waiting += [
-            child
-            for child in inside
-            if expressions or not isinstance(child, (ast.expr, ast.expr_context, ast.operator))
-        ]
+        if isinstance(node, ast.If) and _called(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+        else:
+            waiting += ast.iter_child_nodes(node)
 
 
 def _called(node: ast.expr) -> str | None:
@@ -180,13 +208,22 @@ class Imported:
     """A set of imports. `files`: absolute paths; `unread`: those whose imports are not fully known,
     because they cannot be parsed or compute names; `names`: all names that are, or may be, imported
     modules, and those of the packages around them; `missing`: names that are certainly imported but
-    not found; `modules`: those imported directly by one file."""
+    not found; `modules`: those imported directly by one file, each with the names taken from it
+    (None: it may be any); `by_way_of`: the file that imports each of `files`."""
 
     files: set[str] = field(default_factory=set)
     unread: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
-    modules: list[Module] = field(default_factory=list)
+    modules: list[tuple[Module, frozenset[str] | None]] = field(default_factory=list)
+    by_way_of: dict[str, str] = field(default_factory=dict)
+
+    def way(self, file: str) -> list[str]:
+        """Return the files through which a file is imported, the first one first."""
+        found = list[str]()
+        while (file := self.by_way_of.get(file, "")) and file not in found:
+            found.insert(0, file)
+        return found
 
 
 class Graph:
@@ -205,13 +242,15 @@ class Graph:
         functions run."""
         scope, starts, found = self._scope(*folders), Imported(), Imported()
         for target in targets:
-            place, _, _ = target.rpartition(":")
+            place, _, attribute = target.rpartition(":")
             if place.endswith(PYTHON):
-                alone = Imported(modules=[Module("", place)])
+                alone = Imported(modules=[(Module("", place), None)])
                 starts.modules += alone.modules
                 self._scope(str(Path(place).parent), *folders).reach(alone, found)
             else:
-                scope.add(place or scope.longest(target), starts)
+                module = place or scope.longest(target)
+                attribute = attribute if place else target.removeprefix(f"{module}.")
+                scope.add(module, starts, frozenset({attribute.partition(".")[0]}))
         for name in modules:
             scope.add(name, starts)
         scope.reach(starts, found)
@@ -284,13 +323,22 @@ class _Scope:
         names = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
         return next((name for name in names if self.find(name)[1]), parts[0])
 
-    def add(self, name: str, edges: Imported, certain: bool = True) -> Module | None:
-        """Add the modules imported by a name to `edges`, and return its module if it is found. Not
+    def add(
+        self,
+        name: str,
+        edges: Imported,
+        members: frozenset[str] | None = None,
+        certain: bool = True,
+    ) -> Module | None:
+        """Add the modules imported by a name to `edges`, and return its module if it is found.
+        `members`: the names taken from that; nothing is taken from the packages around it. Not
         `certain`: the name may be no module."""
         modules, is_whole = self.find(name)
         edges.names.update(accumulate(name.split("."), "{}.{}".format))
         edges.modules += [
-            module for module in modules if module.file is not None and is_local(module.file)
+            (module, members if is_whole and module is modules[-1] else NOTHING)
+            for module in modules
+            if module.file is not None and is_local(module.file)
         ]
         if certain and not is_whole:
             edges.missing.add(name)
@@ -298,32 +346,36 @@ class _Scope:
 
     def reach(self, starts: Imported, found: Imported) -> None:
         """Add all direct and indirect imports of `starts` to `found`."""
-        files, waiting = set[str](), [starts]
+        seen, waiting = set[tuple[str, frozenset[str] | None]](), [("", starts)]
         while waiting:
-            edges = waiting.pop()
+            importing, edges = waiting.pop()
             found.missing |= edges.missing
             found.names |= edges.names
             found.unread |= edges.unread
-            for module in edges.modules:
-                if module.file is not None and module.file not in files and is_local(module.file):
-                    files.add(module.file)
-                    waiting.append(self._of(module))
-        found.files |= files
+            for module, names in edges.modules:
+                file = module.file
+                if file is not None and (file, names) not in seen and is_local(file):
+                    seen.add((file, names))
+                    if file not in found.files:
+                        found.files.add(file)
+                        found.by_way_of[file] = importing
+                    waiting.append((file, self._of(module, names)))
 
-    def _imported(self, module: Module) -> Imported:
-        """Return the direct imports of a module."""
+    def _imported(self, module: Module, names: frozenset[str] | None) -> Imported:
+        """Return the direct imports of a module, for one that takes these names from it."""
         text, edges = self._text(module.file), Imported()
         if text is None or (text.loads and module.name.partition(".")[0] != SELF):
             edges.unread.add(str(module.file))
         # Files that gradverify itself loads by path are named in the spec
-        for imported, members in text.imports if text else ():
+        for each in text.taken(names) if text else ():
             try:
-                name = resolve_name(imported, module.package)
+                name = resolve_name(each.module, module.package)
             except ImportError:  # dots that lead out of all packages
                 continue
-            package = self.add(name, edges)
+            whole = each.member in ("", STAR)
+            package = self.add(name, edges, None if whole else frozenset({each.member}))
             if package is not None and package.is_local and package.folders:
-                stars = self._text(package.file) if "*" in members else None
-                for member in (*members, *(stars.exported if stars else ())):
+                stars = self._text(package.file) if each.member == STAR else None
+                for member in stars.exported if stars else filter(None, [each.member]):
                     self.add(f"{name}.{member}", edges, certain=False)
         return edges

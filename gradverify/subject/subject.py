@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import groupby
 from math import inf
@@ -115,6 +115,8 @@ class Subject:
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[Tensor], Tensor] = lambda buffer: buffer
         self._fence: Callable[[Tensor, str], Tensor] | None = None
+        # Makes the mode of poisoned memory that every compared call runs in (`poison: true`)
+        self.poison: Callable[[bool], Any] | None = None
         self._odd_output: str | None = None
         # The subject in 16 bits, if this one represents it in float64
         self.narrow: Subject | None = None
@@ -148,26 +150,19 @@ class Subject:
         # CUDA devices, which are synchronised after each call
         self.on = devices_of(argument.value for argument in self.tensors)
         self.on_cuda, self._quiet = bool(self.on), False
-        self._forward = self._backward = self._batched = 0
+        self.calls = Calls()  # so far
         self._original: Subject | None = None
         self.before_call: Callable[[], None] | None = None
         self.clock = Clock()
 
     # ---- calls: counted, timed, and refused beyond the budget
-    @property
-    def calls(self) -> Calls:
-        """The numbers of calls so far."""
-        return Calls(self._forward, self._backward, self._batched)
-
     def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
         """Add calls that are about to be made, or that were made as one batch. Raises Interrupted
         if an earlier call swallowed Ctrl-C, and Spent if the budget is used up."""
         raise_if_interrupted()
         if self.before_call is not None:
             self.before_call()
-        self._forward += forward
-        self._backward += backward
-        self._batched += batched
+        self.calls += Calls(forward, backward, batched)
         if self._original is not None:
             self._original.count(forward, backward, batched)
 
@@ -284,12 +279,13 @@ class Subject:
 
     def twin(
         self,
-        arguments: Sequence[Argument],
+        arguments: Sequence[Argument] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         target: Target | None = None,
     ) -> Subject:
-        """Return a subject of the same function at other arguments, with other keyword arguments or
-        another target if given. Its calls are counted here too."""
+        """Return a subject of the same function, with other arguments, keyword arguments or another
+        target if given. Its calls are counted here too."""
+        arguments = self.arguments if arguments is None else arguments
         other = Subject(
             self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs
         )
@@ -300,6 +296,7 @@ class Subject:
         other.meddles = self.meddles
         other.restless = self.restless
         other.around, other.lent = self.around, self.lent
+        other.poison = self.poison
         # A module's buffers depend on its inputs and parameters at most
         if target is None and self._looked:
             other._rest = self._rest
@@ -310,6 +307,12 @@ class Subject:
                 for a, b in zip(self.arguments, arguments, strict=True)
             )
         return other
+
+    def mapped(self, change: Callable[[Argument], Tensor]) -> Subject:
+        """Return a twin whose tensor arguments have the values that `change` returns."""
+        return self.twin(
+            [replace(a, value=change(a)) if a.is_tensor else a for a in self.arguments]
+        )
 
     def called(
         self, inputs: Tensors, mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad
@@ -457,6 +460,26 @@ class Subject:
             yield
         finally:
             self._fence = None
+
+    @contextmanager
+    def poisoned(
+        self, tensors: Iterable[Tensor], who: str, name: str = "", loud: bool = True
+    ) -> Iterator[list[Tensor]]:
+        """Context of a call of `who` with copies of its tensors, which it yields, between guard
+        bytes, and with poisoned memory; with the tensors themselves where calls are not poisoned.
+        `name`: of the tensors, else those of the inputs; `loud`: memory holds NaN. Raises
+        UserCodeError (GV232) at the end for a write beside a tensor."""
+        given = list(tensors)
+        if self.poison is None:
+            yield given
+            return
+        mode = self.poison(loud)
+        names = [name] * len(given) if name else [a.name for a in self.differentiable]
+        given = [mode.guarded(x.detach(), each) for x, each in zip(given, names, strict=True)]
+        with self.fenced(mode.guarded), mode.numpys(), mode:
+            yield given
+        if written := mode.out_of_bounds():
+            raise written.raised(who)
 
     def _buffers(self) -> dict[str, Tensor]:
         """Return fresh clones of a module's buffers, or of those of the modules that a callable

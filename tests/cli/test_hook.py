@@ -161,7 +161,10 @@ def test_where_git_does_not_answer_the_hook_ends_with_2(
 def test_why_is_told_with_v(gradverify, project, engine):
     engine(passing())
     err = gradverify("hook", "-v", "helper.py", "specs/t.cu")[2]
-    assert "affected: specs/s.yaml::one: imports helper.py\n" in err and "::two" not in err
+    assert (
+        "affected: specs/s.yaml::one: imports helper.py by way of mod.py\n" in err
+        and "::two" not in err
+    )
 
 
 def test_a_spec_with_problems_is_2_where_it_may_be_affected_and_nothing_where_not(
@@ -277,3 +280,74 @@ def test_no_torch_is_told_before_anything_runs(gradverify, project, engine, monk
 def test_a_name_that_no_file_can_have_is_none_that_a_check_is_about(gradverify, project):
     code, _, err = gradverify("hook", "n" * 300)
     assert code == 0 and "no check is affected by 1 changed file" in err
+
+
+FUNCTION = """
+import torch
+class {name}(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+"""
+
+
+def test_changed_functions_and_kernels_without_a_check_are_named(gradverify, project, engine):
+    engine(passing())
+    (project / "ops.py").write_text(
+        FUNCTION.format(name="Covered")
+        + FUNCTION.format(name="Inner")
+        + FUNCTION.format(name="New")
+        + "def outer(x): return Inner.apply(x)\n"
+    )
+    (project / "csrc").mkdir()
+    for name in ("listed.cu", "new.cu", "notes.cuh"):
+        (project / "csrc" / name).write_text("")
+    (project / "specs" / "t.yaml").write_text(
+        "gradverify: 1\nchecks:\n"
+        "  - {function: ops:Covered, inputs: [1], sources: [../csrc/l*.cu]}\n"
+        "  - {function: ops:outer, inputs: [1]}\n"
+    )
+    new = "ops.py:21: no check covers ops.New\n"
+    kernel = "csrc/new.cu: no spec lists it under `sources`\n"
+    code, _, err = gradverify("hook", "-q", "ops.py")
+    assert code == 0 and err.startswith(new + "2 checks are affected")
+    files = ("csrc/new.cu", "csrc/notes.cuh", "mod.py")
+    assert gradverify("hook", *files)[2].startswith(kernel + "1 check is affected")
+    assert gradverify("hook", "csrc/new.cu")[2].endswith("looked at)\n" + kernel)
+    assert "csrc" not in gradverify("hook", "csrc/listed.cu", "unrelated.py")[2]
+    (project / "ops.py").unlink()
+    assert "New" not in gradverify("hook", "ops.py")[2]
+
+
+def test_a_changed_baseline_affects_the_checks_of_its_project(gradverify, project, engine):
+    asked = engine(passing())
+    (project / "known.json").write_text('{"gradverify_baseline": 1, "known": []}')
+    gradverify("hook", "known.json")
+    assert asked == {}
+    (project / "pyproject.toml").write_text('[tool.gradverify]\nbaseline = "known.json"\n')
+    gradverify("hook", "known.json")
+    assert len(ran(asked)) == 2
+
+
+def test_verbose_names_the_files_between(gradverify, repository, engine):
+    engine(passing())
+    (repository / "specs").mkdir()
+    (repository / "specs" / "s.yaml").write_text(
+        "gradverify: 1\nchecks:\n  - {function: ops:f, inputs: [1]}\n"
+    )
+    (repository / "ops").mkdir()
+    for name, text in (
+        ("__init__.py", "from .act import f\nfrom .norm import g\n"),
+        ("act.py", "from . import tools\n"),
+        ("norm.py", ""),
+        ("tools.py", ""),
+    ):
+        (repository / "ops" / name).write_text(text)
+    assert "no check is affected" in gradverify("hook", "ops/norm.py")[2]
+    assert (
+        "imports ops/tools.py by way of ops/__init__.py, ops/act.py\n"
+        in (gradverify("hook", "-v", "ops/tools.py")[2])
+    )

@@ -90,7 +90,7 @@ PACKAGE = {
     "pkg/act.py": "from . import base\nfrom .deep.inner import g\n" + F,
     "pkg/base.py": "",
     "pkg/unused.py": "",
-    "pkg/deep/__init__.py": "from .. import up\n",
+    "pkg/deep/__init__.py": "from .. import up\nused = up\n",
     "pkg/deep/inner.py": "from ..side import z\ng = 1\n",
     "pkg/up.py": "",
     "pkg/side.py": "z = 1\n",
@@ -311,6 +311,57 @@ def test_it_tells_what_is_really_imported(tree: str, python: Any, tmp_path: Path
     files, path, target = TREES[tree]
     write(tmp_path, {**files, "specs/s.yaml": ""})
     assert told(tmp_path, path, target) == really(python, tmp_path, path, target)
+
+
+EXPORTS = {
+    "ops/__init__.py": "from .act import Swish as S, Gelu\nfrom .norm import *\nimport ops.loss\n"
+    "from . import tools\n__all__ = ['S', 'Gelu']\n",
+    "ops/act.py": "from .tools import g\n" + F,
+    "ops/norm.py": "",
+    "ops/loss.py": "",
+    "ops/tools.py": "",
+    "a.py": "from ops import S\n" + F,
+    "b.py": "from ops import rms_norm\n" + F,
+    "c.py": "import ops\n" + F,
+    "d.py": "from ops import tools\n" + F,
+}
+ACT = {"ops/__init__.py", "ops/act.py", "ops/tools.py"}
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("ops.act:f", ACT),
+        ("ops:S", ACT),
+        ("ops.Gelu.f", ACT),
+        ("ops:rms_norm", {"ops/__init__.py", "ops/norm.py"}),
+        ("a:f", {"a.py", *ACT}),
+        ("b:f", {"b.py", "ops/__init__.py", "ops/norm.py"}),
+        ("c:f", {"c.py", *ACT, "ops/norm.py", "ops/loss.py"}),
+        ("d:f", {"d.py", "ops/__init__.py", "ops/tools.py"}),
+    ],
+)
+def test_of_what_a_package_exports_only_what_is_taken_counts(
+    target: str, expected: set[str], tmp_path: Path
+) -> None:
+    write(tmp_path, EXPORTS)
+    assert told(tmp_path, (), target) == expected
+
+
+@pytest.mark.parametrize("use", ["register(tools)", "def rms_norm(x): return tools.f(x)"])
+def test_what_a_package_uses_of_its_imports_counts_for_all(use: str, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "ops/__init__.py": f"from . import tools, loss\nfrom .norm import *\n{use}\n",
+            "ops/act.py": F,
+            "ops/norm.py": "",
+            "ops/loss.py": "",
+            "ops/tools.py": "",
+        },
+    )
+    used = {"ops/__init__.py", "ops/act.py", "ops/tools.py", "ops/norm.py"}
+    assert told(tmp_path, (), "ops.act:f") == used
 
 
 FILES = {

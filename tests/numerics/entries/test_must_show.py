@@ -237,3 +237,25 @@ def test_complex_functions_pass_and_the_conjugate_is_found():
         verdict(check(forward, z, damage=lambda grads: [g.conj().resolve_conj() for g in grads]))
         == Verdict.MISMATCH
     )
+
+
+@pytest.mark.parametrize(
+    ("turned", "expected"),
+    [(1e-7, Verdict.PASS), (1e-5, Verdict.MISMATCH), (-1e-5, Verdict.MISMATCH)],
+)
+def test_the_error_of_a_complex_number_is_relative_to_its_modulus(turned, expected):
+    """A turn of 1e-7 is 1e-4 of an imaginary part that is a thousandth of the real one."""
+    z = torch.tensor([1.0 + 0.5e-3j, -0.7 + 1e-3j], dtype=torch.complex128)
+    turn = complex(math.cos(turned), math.sin(turned))
+    square = with_backward(lambda z: z * z, lambda z, g: g * (2 * z).conj() * turn)
+    assert verdict(check(square, z)) == expected
+
+
+def test_a_part_that_is_far_too_large_does_not_hide_an_error_of_the_other():
+    def damaged(z, g):
+        right = g * (2 * z).conj()
+        return torch.complex(1e9 * right.real, 1.01 * right.imag)
+
+    z = torch.tensor([1.0 + 0.5j, -0.7 + 0.3j], dtype=torch.complex128)
+    (pair,) = check(with_backward(lambda z: z * z, damaged), z).pairs
+    assert pair.count(Outcome.MISMATCH) == 8
