@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from gradverify.api import Report as Report
     from gradverify.api import run as run
     from gradverify.direct import GradientError as GradientError
+    from gradverify.direct import GradverifyWarning as GradverifyWarning
     from gradverify.direct import Result as Result
     from gradverify.direct import UndecidedWarning as UndecidedWarning
     from gradverify.direct import assert_gradients as assert_gradients
@@ -20,6 +21,7 @@ OFFERED = {
     "Report": "api",
     "run": "api",
     "GradientError": "direct",
+    "GradverifyWarning": "direct",
     "Result": "direct",
     "UndecidedWarning": "direct",
     "assert_gradients": "direct",

@@ -66,6 +66,8 @@ class GradientError(AssertionError):
     """Raised if a gradient is wrong, or could not be judged. The message is the text that a
     terminal would show; `result`: the Result."""
 
+    __module__ = "gradverify"  # as it is imported, and short in pytest's summary
+
     def __init__(self, result: Result, message: str) -> None:
         super().__init__(message)
         self.result = result
@@ -99,8 +101,23 @@ def headline(result: CaseResult) -> str:
     return f"{head}: {text.splitlines()[0]}" if text.strip() else head
 
 
-class UndecidedWarning(UserWarning):
+def warned(result: CaseResult) -> Iterator[str]:
+    """Yield a line for each warning of a rule: `GV224 saved-unused: …`, with its place."""
+    for each in result.warnings:
+        place = f" ({each.file}:{each.line})" if each.file is not None else ""
+        yield f"{each.code} {each.name}: {each.message.splitlines()[0]}{place}"
+
+
+class GradverifyWarning(UserWarning):
+    """Warning of a rule, for what does not make a check fail."""
+
+    __module__ = "gradverify"
+
+
+class UndecidedWarning(GradverifyWarning):
     """Warning for a check that `assert_gradients(..., undecided="warn")` could not decide."""
+
+    __module__ = "gradverify"
 
 
 def check(
@@ -150,7 +167,7 @@ def assert_gradients(
 
     `undecided`: "fail" raises also if neither right nor wrong could be shown, "warn" warns
     (UndecidedWarning). The first line of the message is the finding, which pytest's summary shows;
-    `msg` is put before it.
+    `msg` is put before it. Warnings of rules are Python warnings (GradverifyWarning).
     """
     from gradverify.report.names import inert
 
@@ -167,6 +184,8 @@ def assert_gradients(
                 )
             ),
         )
+    for text in warned(result):
+        warnings.warn(text, GradverifyWarning, stacklevel=2)
     if result.verdict == "undecided":
         warnings.warn(f"{headline(result)}\n{result}", UndecidedWarning, stacklevel=2)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,23 +96,29 @@ class SpecFile(pytest.File):
     """The collector of a spec; its tests are the checks, with `matrix` expanded."""
 
     def collect(self) -> Iterable[pytest.Item]:
-        from gradverify.cli.gather import gather
+        from gradverify.cli.baseline import opened
+        from gradverify.cli.gather import gather, project_here, sound
+        from gradverify.cli.options import Options, configured
+        from gradverify.model.problem import ProblemsError
         from gradverify.report.names import inert
 
-        found = gather([os.path.relpath(self.path)])
-        if found.problems:
-            raise self.CollectError(inert("\n".join(str(problem) for problem in found.problems)))
+        try:
+            found = sound(gather([os.path.relpath(self.path)]))
+            kept = opened(configured(Options(), project_here()), found)
+        except ProblemsError as error:
+            raise self.CollectError(inert(str(error))) from None
+        gate = replace(_gate(self.config), baseline=kept.rule if kept else None)
         for case in found.cases:
-            yield CheckItem.from_parent(self, name=case.name, case=case)
+            yield CheckItem.from_parent(self, name=case.name, case=case, gate=gate)
 
 
 class CheckItem(pytest.Item):
     """The test of one check. Its tags are marks, except those that pytest acts on or that cannot be
     marks; `-k` finds all tags."""
 
-    def __init__(self, *, case: Case, **rest: Any) -> None:
+    def __init__(self, *, case: Case, gate: Gate, **rest: Any) -> None:
         super().__init__(**rest)
-        self.case = case
+        self.case, self.gate = case, gate
         self.add_marker(MARK)
         self.extra_keyword_matches.update(case.tags)
         for tag in case.tags:
@@ -121,17 +128,21 @@ class CheckItem(pytest.Item):
 
     def runtest(self) -> None:
         from gradverify.cli.gather import named
+        from gradverify.direct import GradverifyWarning, warned
         from gradverify.model.report import judged
 
-        gate = _gate(self.config)
-        result = judged(named(_running(self.config).result(self.case)), gate)
+        result = judged(named(_running(self.config).result(self.case)), self.gate)
         self.user_properties += _properties(result)
         if result.verdict == "skip" and result.ok:
             raise pytest.skip.Exception(result.reason or "skipped", _use_item_location=True)
         if not result.ok:
             raise Wrong(_text(result))
+        if result.baselined:
+            pytest.xfail(f"known, by the baseline: {_codes(result)}")
         if result.expect != "pass" and not (result.verdict == "pass" and result.not_judged):
             pytest.xfail(f"as expected: {_codes(result)}")
+        for text in warned(result):
+            self.warn(GradverifyWarning(f"{result.id}: {text}"))
         if result.verdict == "undecided":
             self.warn(NotDecided(f"{result.id}: {result.reason}"))
 

@@ -99,3 +99,10 @@ def test_what_cannot_run_has_its_exit_code_and_no_count(runner):
     code, outputs, text, _ = runner(paths="nowhere.yaml", args="$(touch hacked)")
     assert code == 2 and outputs["failed"] == "" and outputs["exit-code"] == "2", text
     assert not Path("hacked").exists()
+
+
+def test_options_are_quoted_as_in_a_shell(runner):
+    code, outputs, text, _ = runner(args="-k 'two or right'\n--durations 1")
+    assert code == 0 and "2 passed" in text and "1 deselected" in text
+    code, outputs, text, _ = runner(args="-k 'two or right")
+    assert code == 2 and "args: No closing quotation" in text and outputs["exit-code"] == "2"

@@ -91,6 +91,27 @@ def test_an_undecided_check_fails_unless_a_warning_is_enough():
         gradverify.assert_gradients(noisy, randn(2), undecided="warn")
 
 
+class KeepsOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.x.cos()
+
+
+def test_warnings_of_rules_are_python_warnings():
+    place = f"{__file__.rpartition('/')[2]}:"
+    with pytest.warns(gradverify.GradverifyWarning, match=rf"GV21[45] .*{place}") as caught:
+        gradverify.assert_gradients(KeepsOnCtx, randn(2))
+    assert [each.filename for each in caught] == [__file__] * 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradverify.assert_gradients(torch.sin, randn(2))
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [

@@ -210,3 +210,47 @@ def test_it_can_be_switched_off(folder):
         sys.executable, "-m", "pytest", "-p", "no:gradverify", "--collect-only", cwd=folder
     )
     assert done.returncode == 5 and "no tests collected" in done.stdout
+
+
+WARNS = """
+import torch
+
+
+class Kept(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.x.cos()
+"""
+
+
+def test_the_baseline_of_the_project_and_warnings_of_rules(folder):
+    (folder / "kept.py").write_text(WARNS)
+    (folder / "kept.gradverify.yaml").write_text(
+        "gradverify: 1\nchecks:\n"
+        '  - {name: kept, function: "kept:Kept", inputs: {x: {shape: [2]}}}\n'
+        '  - {name: wrong, function: "ops:Half", inputs: {x: {shape: [2]}}}\n'
+    )
+    (folder / "pyproject.toml").write_text('[tool.gradverify]\nbaseline = "known.json"\n')
+    code, text = pytest_run(folder, "kept.gradverify.yaml")
+    assert code == 2 and "there is no file known.json" in text
+    update = ("check", "kept.gradverify.yaml", "--baseline-update")
+    process(sys.executable, "-m", "gradverify", *update, cwd=folder)
+    code, text = pytest_run(folder, "kept.gradverify.yaml")
+    assert code == 0 and "1 passed, 1 xfailed" in text
+    assert "known, by the baseline: GV101" in text
+    assert "GradverifyWarning: kept.gradverify.yaml::kept: GV215 stale-saved: " in text
+
+
+def test_the_summary_shows_the_finding_of_a_failed_assertion_at_80_columns(folder):
+    (folder / "test_ops.py").write_text(
+        "import torch, gradverify\nfrom ops import Half\n"
+        "def test_half():\n    gradverify.assert_gradients(Half, torch.ones(2).double())\n"
+    )
+    code, text = pytest_run(folder, "test_ops.py", COLUMNS="80")
+    assert code == 1
+    assert "FAILED test_ops.py::test_half - gradverify.GradientError: GV101 jacob" in text

@@ -4,7 +4,8 @@ report."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from gradverify.cli.gather import (
 from gradverify.cli.options import (
     CHECK_FORMAT,
     OF_CHECK,
+    OPTIONS,
+    RANDOM,
     Options,
     Settled,
     command,
@@ -33,6 +36,7 @@ from gradverify.cli.options import (
 from gradverify.cli.output import NotWritten, Output, forget, is_read_on_github
 from gradverify.cli.progress import Progress
 from gradverify.cli.reports import annotated, promised, summarised, written
+from gradverify.cli.without_spec import unwritten
 from gradverify.model.case import Case
 from gradverify.model.event import (
     CheckFinished,
@@ -69,7 +73,14 @@ class Chosen:
     left_out: bool = False
 
 
-@command(*OF_CHECK, format=CHECK_FORMAT)
+PATHS = replace(
+    OPTIONS["paths"],
+    help="Specs, folders, PATH::NAME for one check, or functions without a spec: FILE.py:Name, "
+    "module:Name. Without any: `paths` of pyproject.toml, else specs/, else *.gradverify.yaml.",
+)
+
+
+@command(*OF_CHECK, paths=PATHS, format=CHECK_FORMAT)
 def check_command(options: Options, out: Output) -> int:
     """Compare gradients with finite differences, element by element, and look for other faults of
     backward."""
@@ -102,7 +113,10 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     options, reports = settled.options, settled.reports
     if not options.no_isolate:
         begin()  # imports torch while the specs are read
-    gathered = sound(gather(options.paths or (), settled.settings, project))
+    named = unwritten(settled, signals, out)
+    if isinstance(named, int):
+        return named
+    gathered = sound(gather(options.paths or (), settled.settings, project, texts=named.texts))
     baseline = opened(options, gathered)
     gate = replace(settled.gate, baseline=baseline.rule if baseline else None)
     memory = memory_at(Path.cwd())
@@ -118,7 +132,17 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     write = _writer(chosen.cases, gathered, settled, gate, out)
     crew = _crew(settled, progress.planned, signals)
     limit = 1 if options.exitfirst else settled.values.get("maxfail")
-    request = Request(chosen.cases, argv=out.arguments, selection=chosen.selection, gate=gate)
+    argv = out.arguments
+    if options.seed == RANDOM:  # the number is what repeats the run
+        seed = str(settled.settings["seed"])
+        out.say(f"--seed random: {seed}")
+        argv = tuple(
+            seed
+            if (before, word) == ("--seed", RANDOM)
+            else re.sub("^--seed=.*", f"--seed={seed}", word)
+            for before, word in zip(("", *argv), argv, strict=False)
+        )
+    request = Request(chosen.cases, argv=argv, selection=chosen.selection, gate=gate)
     events = worded(run(request, crew, limit), gate)
     report = fold(followed(events, progress, write), gate, __version__)
     remember(memory, gathered.files, gathered.origins, report.checks, chosen.cases)
@@ -139,6 +163,8 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
         if settled.for_programs
         else closing(report, settled.look)
     )
+    if options.format in (None, "table", "plain") and not options.quiet and named.kept:
+        text += f"\n{named.kept}"
     out.write(text, annotated(report) if is_read_on_github(options.format, os.environ) else "")
     for note in notes:
         out.say(note)
@@ -256,13 +282,13 @@ def _writer(
 
     if settled.options.format == "jsonl":
         return lambda event: out.write(jsonl.line(event, gate, __version__))
-    column = name_width(case.name for case in cases)
+    column, shown = name_width(case.name for case in cases), set[Hashable]()
 
     def write(event: Event) -> None:
         if isinstance(event, CheckFinished) and not settled.for_programs:
             result = judged(event.result, gate)
             origins = gathered.origins.get(result.id)
-            out.write(check_line(result, settled.look, column, origins))
+            out.write(check_line(result, settled.look, column, origins, shown))
 
     return write
 

@@ -8,12 +8,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradverify.model.case import Case, Json
 from gradverify.model.event import CheckFinished, Event
-from gradverify.model.paths import shown_path
+from gradverify.model.paths import resolved, shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Gate
 from gradverify.model.result import CaseResult
@@ -79,27 +80,45 @@ def gather(
     settings: Mapping[str, Json] | None = None,
     project: Project | None = None,
     origin: str = COMMAND_LINE,
+    texts: Mapping[Path, str] | None = None,
 ) -> Gathered:
     """Read the specs that `paths` name. `settings`, given by `origin`, override those of the specs;
-    `project`: if it was read already."""
+    `project`: if it was read already; `texts`: specs that are not on the disk."""
     from gradverify.functions.catalogue import BUILTINS
     from gradverify.rules.catalogue import codes
     from gradverify.spec.discover import discover, select
     from gradverify.spec.load import load
+    from gradverify.spec.project import project_of
     from gradverify.spec.settings import Layer, origins
+    from gradverify.spec.walk import folder_of
 
-    found = discover(paths, Path.cwd(), project or project_here())
+    @cache
+    def of_folder(start: Path) -> Project:
+        """Return the project whose defaults hold for the specs of a folder."""
+        folder = folder_of(start)
+        if folder in (None, found.project.folder):
+            return found.project
+        own = project_of(Path.cwd(), codes(), folder)
+        return own if own.is_given else of_folder(folder.parent)
+
+    found = discover(paths, Path.cwd(), project or project_here(), texts or ())
+    here = texts or ()  # as if they were in the current folder
+    projects = {
+        file: found.project if file in here else of_folder(resolved(file).parent)
+        for file in found.files
+    }
     loaded = load(
         found.files,
         builtins={name: builtin.parameters for name, builtin in BUILTINS.items()},
         codes=codes(),
-        project=found.project.layer,
+        project={file: own.layer for file, own in projects.items()},
         options=Layer(origin, settings or {}),
         required={name: builtin.required for name, builtin in BUILTINS.items()},
+        texts=texts,
     )
     cases, missing = select(found, loaded.cases)
     problems = (
-        *found.problems,
+        *dict.fromkeys((*found.problems, *(p for own in projects.values() for p in own.problems))),
         *map(_as_option, loaded.problems),
         *(missing if not loaded.problems else ()),
     )

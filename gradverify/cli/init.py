@@ -10,20 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradverify.cli import values
-from gradverify.cli.bug import bug_report
 from gradverify.cli.coverage import found_in, unread
-from gradverify.cli.gather import gather, torch_is_here
+from gradverify.cli.gather import gather
 from gradverify.cli.options import Options, command
-from gradverify.cli.output import Output, is_watched, keep, promise, terminal
+from gradverify.cli.output import Output, keep, promise
+from gradverify.cli.without_spec import tried
 from gradverify.model.case import Search
 from gradverify.model.paths import is_file, resolved
 from gradverify.model.problem import (
     INTERNAL,
-    INTERRUPTED,
     NOT_JUDGED,
     NOTHING_CHECKED,
     OK,
-    SIGNALLED,
     Problem,
     ProblemsError,
 )
@@ -227,6 +225,7 @@ def init_command(options: Options, out: Output) -> int:
             missing, note = entry.proposal.missing, entry.proposal.note
             outcome = f"TODO: {missing}" if missing else f"forward runs. {note}" if note else "runs"
             out.write(f"  {entry.function.rpartition(':')[2]}: {outcome}\n")
+    faulty = any(proposal.fault is not None for proposal in found.values())
     runs = any(proposal.missing is None for proposal in found.values())
     if not options.dry_run:
         if not schema.exists():
@@ -240,25 +239,13 @@ def init_command(options: Options, out: Output) -> int:
             f"next: {'' if runs else f'fill in what is missing in {places}, then '}gradverify "
             f"check {places}\n"
         )
-    faults = {
-        proposal.fault.trace: proposal.target
-        for proposal in found.values()
-        if proposal.fault is not None
-    }
-    for trace, target in faults.items():
-        out.say(bug_report(f"  in trying calls of {target}\n{trace}", out.arguments))
-    return INTERNAL if faults else OK if runs else NOT_JUDGED
+    return INTERNAL if faulty else OK if runs else NOT_JUDGED
 
 
 def _tried(
     wanted: Sequence[Goal], folder: Path, jobs: int, out: Output
 ) -> Mapping[Goal, Proposal] | int:
     """Try each goal and return what was found, or the exit code after Ctrl-C or SIGTERM."""
-    from gradverify.cli.progress import Progress
-    from gradverify.running.schedule import proposals
-    from gradverify.running.signals import Stopped
-
-    torch_is_here()
     found = {goal: Proposal(goal.target, missing=goal.missing) for goal in wanted}
     trying = [goal for goal in wanted if goal.missing is None]
     project = folder_of(folder)
@@ -267,20 +254,7 @@ def _tried(
         Sought(goal.target, Search(str(folder), (*map(str, goal.path), *around), goal.imports))
         for goal in trying
     ]
-    progress = Progress(out.stderr_copy() if is_watched(terminal(out.stderr), os.environ) else None)
-    progress.begin(len(trying))
-    try:
-        progress.wait("starting torch")
-        for place, proposal in (
-            proposals(sought, jobs, lambda each: progress.show(each.target.rpartition(":")[2]))
-            if sought
-            else ()
-        ):
-            found[trying[place]] = proposal
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Stopped as stopped:
-        return SIGNALLED + stopped.number
-    finally:
-        progress.clear()
-    return found
+    proposals = tried(sought, jobs, out) if sought else []
+    if isinstance(proposals, int):
+        return proposals
+    return found | dict(zip(trying, proposals, strict=True))

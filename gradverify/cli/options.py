@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 OVERRIDE = "Settings (over those of the specs)"
 GATE = "Gate"
 SELECTION = "Selection"
+TARGETS = "Functions without a spec"
 RUNNING = "Running"
 SHOWN = "Output"
 SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
 OF_WORKERS = ("jobs",)
 """Options that only apply to worker processes; those of the project are ignored with
 `--no-isolate`."""
+RANDOM, SEED_BYTES = "random", 4  # the word of `--seed` for a seed that is drawn
 REQUIRED: Any = ...  # typer's own mark
 
 
@@ -91,6 +93,27 @@ OPTIONS: Mapping[str, Option] = {
         "Specs, folders, or PATH::NAME for one check. Without any: `paths` of pyproject.toml, "
         "else specs/, else *.gradverify.yaml.",
         many=True,
+    ),
+    "input": Option(
+        "--input",
+        "NAME=VALUE",
+        "An argument, in the function's order: 2x3, 3, for a vector, 2x3:int64[0,5), a number, "
+        "none, x.npy … (repeatable). Without any, inputs are found by trial.",
+        TARGETS,
+        many=True,
+    ),
+    "kwarg": Option(
+        "--kwarg", "NAME=VALUE", "An argument by keyword (repeatable).", TARGETS, many=True
+    ),
+    "init": Option(
+        "--init",
+        "NAME=VALUE",
+        "An argument that builds a torch.nn.Module class (repeatable).",
+        TARGETS,
+        many=True,
+    ),
+    "reference": Option(
+        "--reference", "NAME", "Another implementation, as ref.py:name or module:name.", TARGETS
     ),
     "keyword": Option(
         "-k", "EXPR", "Checks whose id contains these words: 'softmax and not cuda'.", SELECTION
@@ -151,7 +174,9 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "atol": Option("--atol", "NUMBER", "Absolute error that is accepted.", OVERRIDE),
     "rtol": Option("--rtol", "NUMBER", "Relative error that is accepted.", OVERRIDE),
-    "seed": Option("--seed", "INTEGER", "Seed of the random inputs.", OVERRIDE),
+    "seed": Option(
+        "--seed", "INTEGER|random", "Seed of the random inputs; random: one is drawn.", OVERRIDE
+    ),
     "device": Option("--device", "DEVICE", "cpu, cuda, cuda:N or auto.", OVERRIDE),
     "dtype": Option("--dtype", "DTYPE", "float64, float32, complex128 …", OVERRIDE),
     "mode": Option("--mode", "MODE", "What is compared: auto, entries, rows or blocks.", OVERRIDE),
@@ -170,6 +195,11 @@ OPTIONS: Mapping[str, Option] = {
         many=True,
     ),
     "strict": _flag("--strict", "Warnings count as errors.", OVERRIDE),
+    "poison": _flag(
+        "--poison",
+        "Fill uninitialised memory, and guard the memory around tensors, in every call.",
+        OVERRIDE,
+    ),
     "undecided": Option(
         "--undecided",
         "warn|fail",
@@ -406,6 +436,8 @@ def settle(options: Options, out: Output) -> Settled:
     settings: dict[str, Json] = {
         name: scalar(text) for name in SETTINGS if (text := getattr(options, name)) is not None
     }
+    if settings.get("seed") == RANDOM:
+        settings["seed"] = int.from_bytes(os.urandom(SEED_BYTES), "big")
     for name in ("select", "ignore"):
         if codes := [
             code.strip()
@@ -414,8 +446,7 @@ def settle(options: Options, out: Output) -> Settled:
             if code.strip()
         ]:
             settings[name] = codes
-    if options.strict:
-        settings["strict"] = True
+    settings |= {name: True for name in ("strict", "poison") if getattr(options, name)}
     kept = [name for name in (*OF_WORKERS, "timeout") if name in typed]
     if options.no_isolate and kept:
         raise ProblemsError(

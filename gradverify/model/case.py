@@ -197,6 +197,7 @@ class Settings:
     deterministic: bool = False
     reseed: bool = True
     strict: bool = False
+    poison: bool = False
     outputs: tuple[int, ...] | None = None
     timeout: float = 300.0
 

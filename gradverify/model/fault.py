@@ -20,6 +20,11 @@ _TRACEBACK = BaseException.__dict__["__traceback__"]
 _NAME = type.__dict__["__name__"]
 
 
+UNWRITTEN, BESIDE = "GV231", "GV232"
+"""Codes of calls that read unwritten memory, or write beside a tensor: such a call has no value at
+any inputs, and the check ends."""
+
+
 class UserCodeError(Exception):
     """Raised where user code cannot be judged. `code`: of the rule; `message`: one sentence;
     `frames`: the user's frames of the traceback."""

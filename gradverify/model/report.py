@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from gradverify.model.case import Json
 from gradverify.model.codec import as_text, from_json, to_json
+from gradverify.model.decisive import run_verdict
 from gradverify.model.event import (
     CheckFinished,
     Environment,
@@ -336,8 +337,10 @@ def written(report: Report) -> str:
 
 
 def as_data(report: Report) -> Json:
-    """Return the report as plain data; non-finite numbers are "nan", "inf" and "-inf"."""
-    data = to_json(report)
+    """Return the report as plain data, with one verdict of the run at its head; non-finite numbers
+    are "nan", "inf" and "-inf"."""
+    verdict, decisive = run_verdict(report.checks, report.crashed is not None)
+    data = {"verdict": verdict, "decisive": to_json(decisive), **to_json(report)}
     data["summary"] = {RENAMED.get(name, name): count for name, count in data["summary"].items()}
     return data
 

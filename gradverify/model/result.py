@@ -71,8 +71,9 @@ class Finding:
 
     `input` and `output`: the pair that the finding is about; `output_name`: the path of the output
     (`y0`, `y.loss`). `also`: the codes of less specific findings on the same pair. `file`, `line`
-    and `source`: the code to change (usually the user's `backward`); `frames`: the user's frames in
-    the traceback of an exception.
+    and `source`: the code to change (usually the user's `backward`); `inside`: its method
+    (`Swish.backward`) where that belongs to a Function inside the checked callable or module;
+    `frames`: the user's frames in the traceback of an exception.
     """
 
     code: str
@@ -91,6 +92,7 @@ class Finding:
     output_name: str | None = None
     known: bool = False
     """Whether a baseline lists the finding."""
+    inside: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,15 +31,16 @@ from gradverify.numerics.estimate.ladder import (
     Ladders,
     at_rest,
     settled,
+    smooth_estimate,
+    solve,
 )
-from gradverify.numerics.estimate.samples import Line
+from gradverify.numerics.estimate.samples import LOW_UNIT, Line
 from gradverify.numerics.excuses.order import beyond_cancelling, excused
 from gradverify.numerics.function.point import DirectionLine, Point
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
 from gradverify.numerics.judging import (
     MOST_COLUMNS,
     Bundle,
-    Cells,
     Judged,
     Plan,
     Run,
@@ -47,17 +48,15 @@ from gradverify.numerics.judging import (
     columns_at_once,
     enough_confirmed,
     judged_now,
-    linear_derivatives,
-    plain_derivatives,
     quick_samples,
     single_columns,
     single_derivatives,
     widened,
     worst_first,
 )
-from gradverify.numerics.pairs.pair import MAP_ROWS, ElementRecord, Pair, Requested, Tally
+from gradverify.numerics.pairs.pair import ElementRecord, Pair, Requested, Tally
 from gradverify.numerics.prepare import SMALL, with_other_groups
-from gradverify.numerics.records import joined
+from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import (
     BASE,
     CLIMB,
@@ -103,13 +102,14 @@ def measured_alone(run: Run, column: Index, out: Index) -> Judged:
     return excused(run, judged_now(run, column, out, a, d))
 
 
-def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
-    """Confirm again the mismatches that were taken as wrong together with others that excuses have
-    since cleared; `before`: the elements before the excuses.
+def excused_anew(run: Run, before: Judged) -> Judged:
+    """Return the elements with all excuses applied, and mismatches confirmed again that were taken
+    as wrong together with others that excuses have cleared.
 
     Each is measured individually, the worst first, until one is confirmed; 48 forward calls per
     column.
     """
+    judged = excused(run, before)
     for _ in range(MOST_COLUMNS):
         wrong = judged.wrong
         if not wrong.any() or not (before.wrong & ~wrong).any() or run.over_budget(EVERY_RUNG):
@@ -128,14 +128,11 @@ def with_requested(run: Run, pairs: list[Pair]) -> list[Pair]:
     requested = run.requested
     if requested is None or column_at(run.point, requested.input, requested.input_index) is None:
         return pairs
-    wanted = [
-        (pair.input, pair.output) == requested[:2] and pair.requested is None for pair in pairs
-    ]
     return [
         replace(pair, requested=pair_of_one(run, requested).requested, by_itself=True)
-        if is_wanted
+        if (pair.input, pair.output) == requested[:2] and pair.requested is None
         else pair
-        for is_wanted, pair in zip(wanted, pairs, strict=True)
+        for pair in pairs
     ]
 
 
@@ -157,9 +154,9 @@ def pair_of_one(run: Run, requested: Requested) -> Pair:
         climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
         judged = judged_now(run, column, out, a, climb.run())
         judged = measured_alone(run, column, out) if judged.wrong[0] else excused(run, judged)
-    tally = Tally(requested.input, requested.output, (MAP_ROWS + 1, 1), 1, requested)
-    tally.add(judged.pair_elements(part.start, np.array([requested.input_index])))
-    return tally.result(float(point.unit[part].max()), bool(run.low_precision()[out[0]]))
+    tally = Tally(requested.input, requested.output, None, 1, requested)
+    tally.add(judged.entries(point, tally))
+    return run.result(tally)
 
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
@@ -178,6 +175,19 @@ def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
 FINER_RUNGS = range(QUICK[0], QUICK[-1] + 2 * CLIMB + 1)
 # Elements of a chunk that are judged at a time: the data of each take some 500 bytes
 SPAN = 1 << 17
+# Elements of a piece of plain elements: arrays of 64 KiB take a fifth less time per element than
+# those of 128 KiB
+PLAIN_PIECE = 1 << 13
+
+
+@dataclass(frozen=True)
+class Cells(Record):
+    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: the column whose
+    derivative each element is."""
+
+    line: Index
+    out: Index
+    column: Index
 
 
 class Chunk:
@@ -270,10 +280,21 @@ class Chunk:
     # ---- derivatives
     def _quick(self, cells: Cells) -> Derivative:
         """Return derivatives of elements [E], `unclear` where the quick rungs do not suffice."""
-        if self.linear:
-            result = linear_derivatives(self.samples, self.run, cells)
+        run, s, c = self.run, self.samples, self.run.columns
+        if self.linear:  # the wider the step, the better
+            x, scale = c.x.take(cells.column), c.scale.take(cells.column)
+            rungs = s.at(0, cells.line, cells.out)[:, None]
+            result = solve(run.outputs().samples(rungs, cells.out, np.abs(x), scale), False)
         else:
-            result, hard = plain_derivatives(self.samples, self.run, cells)
+            sigma, unit = run.survey.sigma, run.point.unit
+            widths, parts = s.step_up + s.step_down, list[Derivative]()
+            for first in range(0, len(cells.out), PLAIN_PIECE) or [0]:
+                i, j = (each[first : first + PLAIN_PIECE] for each in (cells.line, cells.out))
+                up, down, width = (s.of(each, i, j) for each in (s.up, s.down, widths))
+                parts.append(smooth_estimate(up, down, width, s.f0[j], sigma[j], unit[j]))
+            result = joined(parts)
+            low = (unit > LOW_UNIT)[cells.out] & (not c.rounded)
+            hard = np.flatnonzero(result.unclear | low)
             if hard.size:
                 of_hard = cells.take(hard)
                 found = (
@@ -440,26 +461,24 @@ def analytic_values(
                 span = spans[plan.tensor]
                 entry = by_column[:, plan.first : plan.first + plan.size]
                 row = plan.rows[shared.output].rows_of(groups)
-                column = np.arange(plan.size)
                 held = row != NO_ENTRY
-                if not (all_held := held.all()):
+                if not held.all():
                     off = np.abs(np.where(held, 0.0, entry))
                     size = point.columns.size[plan.first : plan.first + plan.size]
                     for n in np.flatnonzero((off != 0).any(1)).tolist():
                         largest = ((off[n] / WEIGHTS[0] - run.atol) * size)[off[n] != 0]
                         place = plan.tensor, shared.output, groups[n]
                         strays[place] = float(np.nan_to_num(largest, nan=np.inf).max())
-                    at, column = np.nonzero(held)
-                    row, entry = row[at, column], entry[at, column]
-                entry = entry / weight.take(row)
+                at, column = np.nonzero(held)
+                row = row[at, column]
+                entry = entry[at, column] / weight.take(row)
                 if verified:
                     terms = entry * together.take(row)
                     for total, each in zip(sums[plan.tensor], (terms, np.abs(terms)), strict=True):
-                        total += each.sum(0) if all_held else np.bincount(column, each, plan.size)
+                        total += np.bincount(column, each, plan.size)
                 row = row + part.start
                 run.reach.add_entries(row, plan.first + column, entry)
                 group = plan.colour[column] - span.start
-                group, row, entry = np.broadcast_arrays(group, row, entry)
                 inside = (group >= 0) & (group < len(span))
                 values[plan.tensor].reshape(-1)[(group * m + row)[inside]] = entry[inside]
         if verified:
@@ -523,8 +542,10 @@ class OneHot:
 
     def _pulled(self, which: Index) -> Array:
         """Return the gradient [N] of some of the outputs."""
-        outs = self.outs[which]
-        return gradient_of_rows(self.run.point, self.output, outs, self.weights[outs])[self.columns]
+        point, outs = self.run.point, self.outs[which]
+        rows = outs - point.parts[self.output].start
+        gradient = gradient_of_rows(point, self.output, rows, self.weights[outs])
+        return point.columns.combined(gradient)[self.columns]
 
     def _reached(self, gradient: Array, place: Index | slice = slice(None)) -> Mask:
         """Return where a gradient at some inputs is more than rounding."""
@@ -578,13 +599,12 @@ class OneHot:
 class ColourGroups:
     """One tensor of a sweep, whose columns are moved in groups.
 
-    `weights` [M]: of compressed VJPs; `plain` [N]: columns whose elements are all right and smooth;
-    `one_hot`: one-hot numbers of row groups, by output tensor and number.
+    `plain` [N]: columns whose elements are all right and smooth; `one_hot`: one-hot numbers of row
+    groups, by output tensor and number.
     """
 
     sweep: Sweep
     plan: Plan
-    weights: Array
     plain: Mask
     one_hot: dict[tuple[int, int], OneHot] = field(default_factory=dict)
 
@@ -633,7 +653,7 @@ class ColourGroups:
         another element is wrong."""
         found = self.one_hot.get((output, group))
         if found is None and not self.sweep.budget_ended:
-            found = OneHot(self.sweep.run, self.plan, output, group, self.weights)
+            found = OneHot(self.sweep.run, self.plan, output, group, self.sweep.weights)
             self.one_hot[output, group] = found
         return found
 
@@ -668,8 +688,7 @@ class ColourGroups:
                 confirmed = self._confirmed(judged, judged.wrong)
                 if confirmed is None:
                     return False
-                judged = confirmed_anew(run, confirmed, excused(run, confirmed))
-                self.sweep.add([self.plan.tensor], judged)
+                self.sweep.add([self.plan.tensor], excused_anew(run, confirmed))
         return True
 
     # ---- mismatches
@@ -806,6 +825,7 @@ class Sweep:
     `suspect`: outputs [M] that are examined nearer to x. `confirmed`, `cleared`: numbers of
     elements of groups, measured individually, that are mismatches or right. `limit`: bytes of a
     tile and a chunk together; `room`: columns, or groups, whose analytic values fit into a tile.
+    `weights` [M]: the cotangents of row groups. `broken`: tensors whose groups proved wrong.
     """
 
     def __init__(self, run: Run, keep: int, limit: int, suspect: Mask) -> None:
@@ -813,16 +833,20 @@ class Sweep:
         self.run = run
         self.plans = run.structure.plans
         self.suspect = suspect
-        self.known, self.complete = np.ones(m, bool), True
+        self.known = np.ones(m, bool)
         self.confirmed, self.cleared = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         self.sum, self.bar = np.zeros((2, m))
-        self.room = max(1, limit // 2 // (8 * max(m, 1)))
-        self.single_at_once = max(1, limit // 2 // (CHUNK_BYTES * max(m, 1)))
-        self.groups_at_once = max(1, limit // (GROUP_BYTES * max(m, 1)))
+        self.limit = limit
+        self.room = self._at_once(2 * 8)
+        self.weights = signed_weights_float32(m, point.seed.generator("row groups"))
+        self.broken = set[int]()
         self.tallies = {
             (t, o): Tally(t, o, (part.stop - part.start, size), keep, run.requested)
             for t, size in enumerate(np.diff(point.starts).tolist())
             for o, part in enumerate(point.parts)
+        }
+        self.groups = {
+            t: ColourGroups(self, plan, np.ones(plan.size, bool)) for t, plan in self.plans.items()
         }
 
     @property
@@ -832,22 +856,23 @@ class Sweep:
         return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
 
     def judge_all(self) -> set[int]:
-        """Judge single columns, then groups; return the tensors whose groups contradict their plan.
-        Raises Spent."""
-        point, at_once = self.run.point, self.single_at_once
-        tensors = (t for t in range(len(point.buffers)) if t not in self.plans)
-        single = np.concatenate([*map(point.columns.of, tensors), np.zeros(0, np.intp)])
-        for first in range(0, len(single), self.room):
-            tile = single[first : first + self.room]
-            a = np.empty((len(tile), len(point.f0)))  # of the analytic Jacobian, transposed
-            for j in range(len(point.f0)):
-                row = point.row(j)
-                self.run.reach.add_row(j, row)
-                a[:, j] = row[tile]
-            for start in range(0, len(a), at_once):
-                chunk = slice(start, start + at_once)
-                self._judge(None, single_columns(point, tile[chunk]), a[chunk])
-        broken = self._judge_groups() if self.plans else set()
+        """Judge single columns, groups with the entries of their backwards off the pattern, and
+        whether the elements add up; return the tensors whose groups contradict their plan. Raises
+        Spent."""
+        point, broken = self.run.point, self.broken
+        for groups, bundle, a in self._bundles():
+            if not self._judge(groups, bundle, a):
+                broken.update(bundle.tensor.tolist())
+        for t, groups in self.groups.items():
+            if t not in broken and not groups.add_off_pattern(self.strays):
+                broken.add(t)
+        self.complete = not broken
+        if self.groups and self.complete:
+            broken = self._off_together() - {  # although no individually measured element is wrong
+                tensor
+                for tensor, output in self.tallies
+                if self.confirmed[tensor, output] or self.budget_ended
+            }
         for plan in self.plans.values():
             # Columns in no group: f does not depend on them, and their gradient is 0
             of_tensor = slice(plan.first, plan.first + plan.size)
@@ -863,14 +888,47 @@ class Sweep:
                     tally.add_zeros(missing, np.zeros(1), np.array([resolution]))
         return broken
 
+    def _bundles(self) -> Iterator[tuple[ColourGroups | None, Bundle, Array]]:
+        """Yield bundles of n lines with their analytic values [n, M]: single columns, then the
+        groups of each tensor, until one of them proves wrong."""
+        run, point, m = self.run, self.run.point, len(self.run.point.f0)
+        tensors = (t for t in range(len(point.buffers)) if t not in self.plans)
+        single = np.concatenate([*map(point.columns.of, tensors), np.zeros(0, np.intp)])
+        for span in pieces(len(single), self.room):
+            tile = single[span]
+            a = np.empty((len(tile), m))  # of the analytic Jacobian, transposed
+            for j in range(m):
+                row = point.row(j)
+                run.reach.add_row(j, row)
+                a[:, j] = row[tile]
+            for chunk in pieces(len(tile), self._at_once(2 * CHUNK_BYTES)):
+                yield None, single_columns(point, tile[chunk]), a[chunk]
+        counts = {t: plan.groups.count for t, plan in self.plans.items()}
+        one_tile = sum(counts.values()) <= self.room
+        spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
+        values, self.strays = analytic_values(run, self.weights, spans, verify=True)
+        for t, groups in self.groups.items():
+            for span in pieces(counts[t], counts[t] if one_tile else self.room):
+                if not one_tile and t not in self.broken:
+                    part = range(span.start, span.stop)
+                    values = analytic_values(run, self.weights, {t: part})[0]
+                for chunk in pieces(span.stop - span.start, self._at_once(GROUP_BYTES)):
+                    if t not in self.broken:
+                        a = values[t][chunk]
+                        first = span.start + chunk.start
+                        yield groups, groups.plan.bundle(point, first, len(a)), a
+
+    def _at_once(self, size: int) -> int:
+        """Return how many lines to judge together, with elements of this size in bytes."""
+        return max(1, self.limit // (size * max(len(self.run.point.f0), 1)))
+
     def pairs(self, finished: bool) -> list[Pair]:
         """Return the results by pair."""
         point = self.run.point
-        low = self.run.low_precision()
         pairs = list[Pair]()
         for (tensor, output), tally in self.tallies.items():
             plan, part = self.plans.get(tensor), point.parts[output]
-            pair = tally.result(float(point.unit[part].max(initial=0.0)), bool(low[part].any()))
+            pair = self.run.result(tally)
             columns = len(point.columns.of(tensor))
             rows = part.stop - part.start
             if plan:
@@ -882,56 +940,14 @@ class Sweep:
             pairs.append(replace(pair, groups=columns, row_groups=rows))
         return pairs
 
-    # ---- tensors with a plan
-    def _judge_groups(self) -> set[int]:
-        """Judge the planned tensors, the entries of their backwards off the pattern, and whether
-        the elements add up; return the tensors that fail."""
-        run = self.run
-        point = self.run.point
-        broken = set[int]()
-        weights = signed_weights_float32(len(point.f0), point.seed.generator("row groups"))
-        tensors = {
-            t: ColourGroups(self, plan, weights, np.ones(plan.size, bool))
-            for t, plan in self.plans.items()
-        }
-        counts = {t: plan.groups.count for t, plan in self.plans.items()}
-        one_tile = sum(counts.values()) <= self.room
-        at_once = self.groups_at_once
-        spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
-        values, strays = analytic_values(run, weights, spans, verify=True)
-        for t, groups in tensors.items():
-            width = counts[t] if one_tile else self.room
-            for first in range(0, counts[t], width):
-                span = range(first, min(first + width, counts[t]))
-                if not one_tile:
-                    values = analytic_values(run, weights, {t: span})[0]
-                chunks = (values[t][n : n + at_once] for n in range(0, len(span), at_once))
-                if not all(
-                    self._judge(groups, groups.plan.bundle(point, first + n * at_once, len(a)), a)
-                    for n, a in enumerate(chunks)
-                ):
-                    broken.add(t)
-                    break
-        for t, groups in tensors.items():
-            if t not in broken and not groups.add_off_pattern(strays):
-                broken.add(t)
-        if broken:
-            self.complete = False
-            return broken
-        return self._off_together(tensors) - {  # although no individually measured element is wrong
-            tensor
-            for tensor, output in self.tallies
-            if self.confirmed[tensor, output] or self.budget_ended
-        }
-
-    def _off_together(self, tensors: Mapping[int, ColourGroups]) -> set[int]:
+    def _off_together(self) -> set[int]:
         """Return the tensors for which one direction and one cotangent of the whole function
         disagree, though the elements agree: their structure is another one."""
         run = self.run
         point = self.run.point
         patterns = dict(self.run.structure.patterns)
         along = list[Directions]()
-        for t, groups in tensors.items():
+        for t, groups in self.groups.items():
             drawn = draw_directions(point, t, VERIFIED_ALONG, run.survey.direction_samples[t])
             if not groups.plain.all():  # a tie missed by the structure may move other outputs
                 move = np.where(groups.plain, drawn.moves[0], 0.0)
@@ -974,7 +990,7 @@ class Sweep:
             confirmed = groups.confirmed(settled) if groups else settled
             if confirmed is None:
                 return False
-            judged = confirmed_anew(run, confirmed, excused(run, confirmed))
+            judged = excused_anew(run, confirmed)
             chunk.add_zeros(self.tallies, outs, zeros)
             self.add(dict.fromkeys(bundle.tensor.tolist()), judged)
             # The elements times the survey ray's moves of their columns, per output
@@ -998,10 +1014,9 @@ class Sweep:
                     if len(tensors) > 1:
                         of_pair &= point.columns.tensor[judged.column] == tensor
                     elements = judged.take(np.flatnonzero(of_pair))
-                coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
                 quick = 0 if elements.quick is None else int(np.count_nonzero(elements.quick))
                 tally = self.tallies[tensor, output]
-                tally.add(elements.pair_elements(part.start, coordinate), quick)
+                tally.add(elements.entries(point, tally), quick)
 
     def not_adding_up(self) -> Mask:
         """Return the outputs [M] whose elements do not add up to the change of f along the survey's

@@ -28,7 +28,7 @@ from gradverify.numerics.judging import (
     Structure,
     enough_confirmed,
 )
-from gradverify.numerics.pairs.pair import MAP_ROWS, Outcome, Pair, Tally
+from gradverify.numerics.pairs.pair import Outcome, Pair, Tally
 from gradverify.numerics.prepare import with_other_groups
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, finite_size
 from gradverify.numerics.screen import (
@@ -50,7 +50,7 @@ from gradverify.numerics.screen import (
     screen_of,
 )
 from gradverify.numerics.seed_vectors import moves_along, pull_back, signed_weights
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, paired
+from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.survey import STRAY, Directions
 from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import PASS, UNDECIDED, Limit
@@ -109,7 +109,7 @@ class Search:
     def __post_init__(self) -> None:
         run, tensor = self.run, self.tensor
         self.point = run.point
-        self.pattern = paired(run.point, tensor, [run.structure.patterns[tensor][self.output]])[0]
+        self.pattern = run.structure.patterns[tensor][self.output]
         self.which = (tensor, self.block, self.row)
         self.part = run.point.parts[self.output]
         self.columns = run.columns.of(tensor)
@@ -298,7 +298,7 @@ class FollowedPair:
         self.pattern = run.structure.patterns[tensor][output]
         self.part = run.point.parts[output]
         self.blocks = self.pattern.block_of_outputs()
-        self.tally = Tally(tensor, output, (MAP_ROWS + 1, 1), self.keep, run.requested)
+        self.tally = Tally(tensor, output, None, self.keep, run.requested)
         self.wrong_lines = set[int]()
         self.open_blocks = set[int]()
         self.kinked_blocks = set[int]()
@@ -358,10 +358,7 @@ class FollowedPair:
 
     def result(self, mode: Mode) -> Pair:
         """Return the pair as it is reported, its lines counted instead of elements."""
-        screened, run = self.screened, self.run
-        unit = run.point.unit[self.part].max(initial=0.0)
-        low = run.low_precision()[self.part].any()
-        entries = self.tally.result(float(unit), bool(low))
+        screened, entries = self.screened, self.run.result(self.tally)
         total = max(screened.lines, self.wrong, min(self.open, 1))
         undecided = min(self.open, total - self.wrong)  # there may be more strays than lines
         counts = [0] * len(Outcome)
@@ -387,14 +384,12 @@ class FollowedPair:
         """Count the result for a flagged `line`, or a stray (None), by its entries, and return
         whether it stays open."""
         entries = self._known_to_the_screen(entries)
-        point = self.run.point
         places = zip(entries.column.tolist(), entries.out.tolist(), strict=True)
         new = [n for n, place in enumerate(places) if place not in self.judged_entries]
         if new:
             added = entries.take(np.array(new))
             self.judged_entries.update(zip(added.column.tolist(), added.out.tolist(), strict=True))
-            local = point.columns.coordinate[added.column] - point.starts[self.screened.input]
-            self.tally.add(added.pair_elements(self.part.start, local))
+            self.tally.add(added.entries(self.run.point, self.tally))
         wrong = np.flatnonzero(entries.wrong)
         if wrong.size:
             out = int(entries.out[wrong[0]])

@@ -13,7 +13,7 @@ import torch
 from gradverify.numerics.function.coordinates import numbers
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index
-from gradverify.numerics.seed_vectors import away_from_zero, pull_back
+from gradverify.numerics.seed_vectors import away_from_zero, gradient_of_rows
 from gradverify.numerics.sparsity.pattern import RowGroups
 
 Cotangent = tuple[Index, Array]
@@ -99,17 +99,8 @@ def gradients(
             point.compared.update((output, t) for t in fresh)
             return found
     for gradient, (rows, weights) in zip(found, cotangents, strict=True):
-        gradient[:] = _plain(point, output, rows, weights)
+        gradient[:] = gradient_of_rows(point, output, rows, weights)
     return found
-
-
-def _plain(point: Point, output: int, rows: Index, weights: Array) -> Array:
-    """Return the gradient [N] of one backward, in new memory: a backward may reuse that of the
-    gradients it returned."""
-    vector = np.asarray(
-        np.bincount(rows, weights, point.parts[output].stop - point.parts[output].start), float
-    )
-    return np.concatenate([numbers(gradient) for gradient in pull_back(point, output, vector)])
 
 
 def _in_batches(
@@ -158,7 +149,7 @@ def _agree(
     gradient of one plain backward with the sum of the cotangents."""
     weights = away_from_zero(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
     which, rows, values = _concatenated(cotangents)
-    plain = _plain(point, output, rows, weights[which] * values)
+    plain = gradient_of_rows(point, output, rows, weights[which] * values)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in inputs):
         off = np.abs(plain[part] - weights @ found[:, part])
         size = np.abs(weights) @ np.abs(found[:, part])

@@ -3,7 +3,7 @@ steps, the state of a comparison (tolerances, floors, noise), and elements with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
@@ -20,14 +20,12 @@ from gradverify.numerics.estimate.ladder import (
     Derivative,
     Ladders,
     Outputs,
-    secant,
-    smooth_estimate,
 )
 from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
-from gradverify.numerics.estimate.samples import LOW_UNIT, Line, one_side, sample_rung
+from gradverify.numerics.estimate.samples import LOW_UNIT, Line, two_sides, upwards
 from gradverify.numerics.function.coordinates import Columns
 from gradverify.numerics.function.point import Point, element_line
-from gradverify.numerics.pairs.pair import Entries, Outcome, Requested
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair, Requested, Tally
 from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import (
     QUICK,
@@ -43,7 +41,6 @@ from gradverify.numerics.rungs import (
     repeated,
     step,
 )
-from gradverify.numerics.rungs import joined as joined_arrays
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, ColumnGroups, Pattern, RowGroups
 from gradverify.numerics.survey import STRAY, Directions, Survey, dense_ray
 from gradverify.numerics.tolerance import (
@@ -100,34 +97,20 @@ class GroupLine:
         place = in_a_row(self.columns)
         return self.point.columns.x[place], self.move[place]
 
-    def values(self, to: Array, stuck: Mask) -> Array:
-        """Return f [M] with the columns set to `to` [k]; NaN for outputs whose column is `stuck`
-        [k]."""
-        if not stuck.any():
-            return self.point.values_inside(self.columns, to)
-        f = self.point.values_at(self.columns, to)
-        return np.where(self.in_pattern & stuck[self.place], np.nan, f)
-
     def at(self, t: float) -> tuple[Array, Array]:
-        to, change, stuck = steps(self.point, self.columns, *self._start, np.array([t]))
-        by = np.where(self.in_pattern, change[0].take(self.place), t)
-        return self.values(to[0], stuck[0]), by
-
-
-def steps(
-    point: Point, columns: Index, x: Array, move: Array, t: Array
-) -> tuple[Array, Array, Mask]:
-    """Return, [r, k] each, x of columns [k] after steps t [r], the realised changes (nominal for
-    columns that are stuck), and which columns are stuck."""
-    c, by = point.columns, t[:, None] * move
-    to = c.cast(x + by, columns)
-    change = to - x
-    free = np.isfinite(change) & (change != 0)
-    if not c.free:
-        free &= (to >= c.low[columns]) & (to <= c.high[columns])
-    if not free.all():
-        to, change = np.where(free, to, x), np.where(free, change, by)
-    return to, change, ~free
+        c, columns, (x, move) = self.point.columns, self.columns, self._start
+        to = c.cast(x + t * move, columns)
+        change = to - x
+        free = np.isfinite(change) & (change != 0)
+        if not c.free:
+            free &= (to >= c.low[columns]) & (to <= c.high[columns])
+        if free.all():
+            f = self.point.values_inside(columns, to)
+        else:
+            to, change = np.where(free, to, x), np.where(free, change, t * move)
+            f = self.point.values_at(columns, to)
+            f = np.where(self.in_pattern & ~free[self.place], np.nan, f)
+        return f, np.where(self.in_pattern, change.take(self.place), t)
 
 
 @dataclass(frozen=True)
@@ -239,16 +222,6 @@ def widened(bundle: Bundle, point: Point) -> Bundle:
     return replace(bundle, lines=[wide(n, line) for n, line in enumerate(bundle.lines)])
 
 
-@dataclass(frozen=True)
-class Cells(Record):
-    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: the column whose
-    derivative each element is."""
-
-    line: Index
-    out: Index
-    column: Index
-
-
 # ---- The measured reach of each output: the largest |a|·s and |D|·s of its row, from which its
 # floor follows
 class Reach:
@@ -258,14 +231,8 @@ class Reach:
     def __init__(self, survey: Survey) -> None:
         self._survey, self._scale = survey, survey.point.columns.scale
         self._floors: Array | None = None
-
-    @cached_property
-    def _analytic(self) -> Array:
-        return np.zeros(len(self._survey.size))
-
-    @cached_property
-    def _numeric(self) -> Array:
-        return np.zeros(len(self._survey.size))
+        m = len(survey.size)  # zeros take no memory before they are written
+        self._analytic, self._numeric = np.zeros(m), np.zeros(m)
 
     def add_row(self, output: int, row: Array) -> None:
         sizes = np.nan_to_num(np.abs(row) * self._scale, posinf=0.0)
@@ -500,6 +467,12 @@ class Run:
             shown = np.where(np.isnan(shown), seen, shown)
         return np.maximum(least, np.where(np.isnan(shown), most, shown))
 
+    def result(self, tally: Tally) -> Pair:
+        """Return the result of a pair."""
+        part = self.point.parts[tally.output]
+        unit, low = self.point.unit[part], self.low_precision()[part]
+        return tally.result(float(unit.max(initial=0.0)), bool(low.any()))
+
     def by_pair(self, column: Index, out: Index, i: Index) -> Iterator[Index]:
         """Yield those of elements i that belong to one input and output tensor, pair by pair;
         `column`, `out` [E] are of all elements."""
@@ -604,9 +577,8 @@ class Judged(Record):
             np.abs(d.value) <= self.tolerances.tolerance(nothing, nothing) + d.bar
         )
 
-    def pair_elements(self, top: int, coordinate: Index) -> Entries:
-        """Return these elements, all of one pair, as `Entries`; `top`: the first row of its output;
-        `coordinate` [E]: coordinates within the input."""
+    def entries(self, point: Point, tally: Tally) -> Entries:
+        """Return these elements, all of the pair of this tally."""
         d = self.derivative
         outcome, bar = self.outcome, d.bar
         left = right = repeated(np.nan, len(self.analytic))
@@ -617,8 +589,8 @@ class Judged(Record):
         tolerance = self.tolerances.tolerance(self.analytic, d.value)
         floor = self.tolerances.floor
         return Entries(
-            self.out - top,
-            coordinate,
+            self.out - point.parts[tally.output].start,
+            point.columns.coordinate.take(self.column) - point.starts[tally.input],
             self.analytic,
             d.value,
             bar,
@@ -702,52 +674,8 @@ def worst_first(
         yield np.flatnonzero(np.isin(place, places[n : n + at_once]))
 
 
-def confirmed_mismatches(column: Index, order: Index, remain: Callable[[Index], Mask]) -> Mask:
-    """Return which of the mismatches [E] are confirmed by `remain`, which is evaluated for a few
-    columns at a time, the worst first; the rest counts as confirmed once `enough_confirmed`."""
-    confirmed, measured = np.zeros((2, len(column)), bool)
-    for i in worst_first(column, order):
-        confirmed[i], measured[i] = remain(i), True
-        count = int(confirmed.sum())
-        if count >= ENOUGH_CONFIRMED:
-            if enough_confirmed(count, int(measured.sum()) - count):
-                return confirmed | ~measured
-            return confirmed
-    return confirmed
-
-
-def row_by_row(
-    judged: Judged,
-    at_once: int,
-    excuse_row: Callable[[Index, int], Iterator[Decided]],
-    doubtful: Mask | None = None,
-) -> Iterator[Decided]:
-    """Apply `excuse_row` to rows with mismatches other than kinks, the worst first and `at_once` at
-    a time, until one of them keeps a mismatch.
-
-    `excuse_row` gets the elements of one row. `doubtful` [E]: mismatches that something else may
-    still explain; they do not end the iteration.
-    """
-    bad = np.flatnonzero(judged.wrong & (judged.derivative.outcome != KINK))
-    left = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad]
-    examined = np.zeros(len(bad), bool)
-    for n, in_row in enumerate(
-        worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1
-    ):
-        for found in excuse_row(bad[in_row], int(judged.out[bad[in_row[0]]])):
-            left &= ~np.isin(bad, found.i)
-            yield found
-        examined[in_row] = True
-        if n % at_once == 0 and (left & examined).any():
-            return
-
-
 # ---- f on the quick rungs, the first three steps, and derivatives from them alone, which suffice
 # for most elements of a smooth function
-# Elements of a piece of plain elements: arrays of 64 KiB take a fifth less time per element than
-# those of 128 KiB
-PLAIN_PIECE = 1 << 13
-
 # Relative change of a one-sided slope from rung to rung that is settled; a slope that grows without
 # bound changes by a tenth at least
 SETTLED = 2.0**-10
@@ -755,52 +683,32 @@ SETTLED = 2.0**-10
 
 @dataclass(frozen=True)
 class QuickSamples:
-    """f on the quick rungs of a bundle's n lines, up and down along each line [rungs, n, M].
-
-    step_up, step_down [rungs, k]: realised steps, nominal where x is stuck, negative where the line
-    moves a column downwards; `place` [n, M or 1]: which of the k steps an element has.
-    """
+    """f on the quick rungs of a bundle's n lines, up and down along each line [rungs, n, M], and
+    the realised steps, negative where a line moves its column downwards: [rungs, n, M], or [rungs,
+    n, 1] where each line moves one column."""
 
     bundle: Bundle
     up: Array
     down: Array
     step_up: Array
     step_down: Array
-    place: Index
     f0: Array
 
-    @cached_property
-    def width(self) -> Array:
-        """The sums of the k pairs of steps [rungs, k]."""
-        return self.step_up + self.step_down
-
-    def place_of(self, line: Index, out: Index) -> Index:
-        """Return which of the k steps elements [E] have."""
-        place: Index = self.place[line, out if self.bundle.grouped else 0]
-        return place
+    def of(self, what: Array, line: Index, out: Index) -> Array:
+        """Return samples or steps [rungs, E] of elements."""
+        m = what.shape[2]  # with one index an array takes half of the time that it takes with two
+        return what.reshape(len(what), -1).take(line if m == 1 else line * m + out, 1)
 
     def at(self, n: int, line: Index, out: Index) -> Array:
-        """Return samples [4, E] of the n-th rung for elements, each with its own column's upward
-        direction."""
-        place = self.place_of(line, out)
-        up = self.up[n, line, out]
-        down = self.down[n, line, out]
-        forth = self.step_up[n, place]
-        back = self.step_down[n, place]
-        turned = forth < 0
-        return np.stack(
-            [
-                np.where(turned, down, up),
-                np.where(turned, up, down),
-                np.where(turned, -back, forth),
-                np.where(turned, -forth, back),
-            ]
-        )
+        """Return samples [4, E] of the n-th rung for elements."""
+        rung = slice(n, n + 1)
+        samples = (self.up, self.down, self.step_up, self.step_down)
+        return np.stack(upwards(*(self.of(each[rung], line, out)[0] for each in samples)))
 
     def widest(self, outs: slice) -> Array:
         """Return the larger step of the first rung [n, outs or 1]."""
         widest = np.maximum(np.abs(self.step_up[0]), np.abs(self.step_down[0]))
-        return np.asarray(widest[self.place[:, outs if self.bundle.grouped else slice(None)]])
+        return np.asarray(widest[:, outs if self.bundle.grouped else slice(None)])
 
     @cached_property
     def bad(self) -> Mask | None:
@@ -858,9 +766,10 @@ class QuickSamples:
 
     def _slopes(self, line: Index, out: Index) -> Array:
         """Return the slopes of elements [k] above and below x [2, rungs, k]."""
-        place = self.place_of(line, out)
-        change = np.array([self.up[:, line, out], self.down[:, line, out]]) - self.f0[out]
-        return np.asarray(change / np.array([self.step_up[:, place], self.step_down[:, place]]))
+        sides = ((self.up, self.step_up), (self.down, self.step_down))
+        return np.array(
+            [(self.of(f, line, out) - self.f0[out]) / self.of(by, line, out) for f, by in sides]
+        )
 
     def strays(self, outs: slice, sigma: Array) -> Mask:
         """Return which elements [n, outs] off the pattern move beyond the noise of f: then the
@@ -878,90 +787,17 @@ def quick_samples(
 ) -> QuickSamples:
     """Sample f along the lines of a bundle: two forward calls per line and rung, or one where only
     the samples `above` x are taken, with f(x) below."""
-    if bundle.grouped:
-        return _of_groups(point, bundle, rungs, above)
     n, m = len(bundle.lines), len(point.f0)
     up, down = np.full((2, len(rungs), n, m), np.nan)
-    step_up, step_down = np.empty((2, len(rungs), n))
+    step_up, step_down = np.empty((2, len(rungs), n, m if bundle.grouped else 1))
     for i, line in enumerate(bundle.lines):
         for r, k in enumerate(rungs):
-            samples = one_side(line, k, point.f0) if above else sample_rung(line, k)
+            samples = two_sides(line, k, point.f0 if above else None)
             if samples is None:
                 step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
             else:
                 up[r, i], down[r, i], step_up[r, i], step_down[r, i] = samples
-    return QuickSamples(bundle, up, down, step_up, step_down, np.arange(n)[:, None], point.f0)
-
-
-def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) -> QuickSamples:
-    """Sample lines that share no column and move theirs alike. Steps are kept by column, with one
-    more for outputs off the pattern."""
-    n = len(bundle.lines)
-    m = len(point.f0)
-    c = len(point.columns)
-    r = len(rungs)
-    t = np.array(
-        [sign * step(1.0, k) for sign in ((1.0,) if above else (1.0, -1.0)) for k in rungs]
-    )
-    f = np.empty((len(t), n, m))
-    change = np.empty((len(t), c + 1))
-    first = 0
-    change[:, c] = t
-    lines = [line for line in bundle.lines if isinstance(line, GroupLine)]
-    columns = joined_arrays([line.columns for line in lines])
-    moved = in_a_row(columns)
-    to, change[:, moved], stuck = steps(
-        point, columns, point.columns.x[moved], lines[0].move[moved], t
-    )
-    for i, line in enumerate(lines):
-        span = slice(first, first + len(line.columns))
-        for k in range(len(t)):
-            f[k, i] = line.values(to[k, span], stuck[k, span])
-        first = span.stop
-    place = np.where(bundle.in_pattern, bundle.column_of, c)
-    down, back = (
-        (np.broadcast_to(point.f0, f.shape), np.zeros_like(change))
-        if above
-        else (f[r:], -change[r:])
-    )
-    return QuickSamples(bundle, f[:r], down, change[:r], back, place, point.f0)
-
-
-def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
-    """Return derivatives [E] of an f that is linear: the wider the step, the better."""
-    up, down, step_up, step_down = s.at(0, cells.line, cells.out)
-    f0, sigma, unit = (
-        values.take(cells.out) for values in (s.f0, run.survey.sigma, run.point.unit)
-    )
-    rounding_of_x = None if run.columns.rounded else np.abs(run.columns.x.take(cells.column))
-    found = secant(up, down, step_up + step_down, f0, sigma, unit, rounding_of_x)
-    bad = ~(np.isfinite(up) & np.isfinite(down))
-    return replace(
-        found,
-        value=np.where(bad, 0.0, found.value),
-        bar=np.where(bad, np.inf, found.bar),
-        unclear=bad,
-        unchanged=(up == f0) & (down == f0),
-    )
-
-
-def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, Index]:
-    """Return derivatives [E] of plain elements, and the indices of the other elements, whose
-    derivatives are void."""
-    sigma, unit = run.survey.sigma, run.point.unit
-    parts = []
-    for first in range(0, len(cells.out), PLAIN_PIECE) or [0]:
-        of_piece = cells.take(slice(first, first + PLAIN_PIECE))
-        i, j = of_piece.line, of_piece.out
-        width = s.width.take(s.place_of(i, j), 1)
-        parts.append(
-            smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
-        )
-    found, low = joined(parts), unit > LOW_UNIT
-    hard = found.unclear
-    if not run.columns.rounded:
-        hard = hard | low[cells.out]
-    return found, np.flatnonzero(hard)
+    return QuickSamples(bundle, up, down, step_up, step_down, point.f0)
 
 
 # ---- Elements measured at every step, each by moving its column individually

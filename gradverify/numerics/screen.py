@@ -25,7 +25,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from gradverify.numerics.estimate.ladder import extrapolate_once, secant, solve
+from gradverify.numerics.estimate.ladder import solve
 from gradverify.numerics.estimate.samples import LOW_UNIT, Rung, Samples
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
@@ -55,7 +55,7 @@ from gradverify.numerics.seed_vectors import (
     pull_back,
     signed_weights,
 )
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, paired
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
 from gradverify.numerics.survey import STRAY, Directions
 from gradverify.numerics.tolerance import floors, guarded, is_resolved
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
@@ -91,38 +91,14 @@ class ProbeDerivative(Record):
 
 
 def probe_derivative(s: Samples) -> ProbeDerivative:
-    """Return the derivative of every element from three rungs, 0 ± 0 where f is bitwise unchanged;
-    a single rung, which shows no curvature, is taken as if f were linear, and two as if these had
-    converged."""
-    if len(s.up) == 1:
-        found = secant(
-            s.up[0],
-            s.down[0],
-            s.width[0],
-            s.f0,
-            s.sigma,
-            s.unit,
-            s.magnitude if s.rounds_x else None,
-        )
-        bar = np.where((s.up[0] == s.f0) & (s.down[0] == s.f0), 0.0, found.bar)
-        return ProbeDerivative(
-            found.value, bar, np.isfinite(bar) & np.isfinite(found.value), np.zeros(len(bar), bool)
-        )
-    if len(s.up) == 2:
-        coarse, fine = (Rung(s.up[r], s.down[r], s.step_up[r], s.step_down[r]) for r in range(2))
-        value, bar = extrapolate_once(coarse, fine, s.sigma, s.unit)
-        known = np.isfinite(value) & np.isfinite(bar)
-        return ProbeDerivative(value, bar, known, np.zeros(len(bar), bool))
+    """Return the derivative of every element, 0 ± 0 where f is bitwise unchanged."""
     d = solve(s, False)
-    finite, clear = np.isfinite(d.bar), ~d.unclear
-    noisy = finite & (d.noise_bar > DROWNS * d.bar)
+    finite, bar = np.isfinite(d.bar), d.bar
+    clear = ~d.unclear & (finite | d.unchanged)
+    noisy = finite & (d.noise_bar > DROWNS * bar) & (len(s.up) > 2)
     if d.rough:
         clear, noisy = clear & d.smooth, noisy & d.smooth
-    if d.resting:
-        return ProbeDerivative(
-            d.value, np.where(d.unchanged, 0.0, d.bar), clear & (finite | d.unchanged), noisy
-        )
-    return ProbeDerivative(d.value, d.bar, clear & finite, noisy)
+    return ProbeDerivative(d.value, np.where(d.unchanged, 0.0, bar), clear, noisy)
 
 
 @dataclass(frozen=True)
@@ -444,7 +420,7 @@ def screen(
     along directions that the first rungs left open. Raises what the backward raises.
     """
     point, outputs = run.point, range(len(run.point.parts))
-    shapes = [paired(point, each.tensor, patterns[each.tensor]) for each in directions]
+    shapes = [patterns[each.tensor] for each in directions]
     lines = [
         [PairLines(run, each.tensor, o, shape[o], rows, len(each.moves)) for o in outputs]
         for each, shape in zip(directions, shapes, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.coordinates import real_shape
+from gradverify.numerics.function.coordinates import numbers, real_shape
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import BASE, Array, Index, in_a_row
 
@@ -101,11 +101,12 @@ def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
 
 
 def gradient_of_rows(point: Point, output: int, rows: Index, weights: Array) -> Array:
-    """Return the gradient [C] for a cotangent that is `weights` at these rows (counted through all
-    outputs) of one output tensor, one backward."""
-    vector = np.zeros(point.parts[output].stop - point.parts[output].start)
-    vector[rows - point.parts[output].start] = weights
-    return point.by_column(pull_back(point, output, vector))
+    """Return the gradient in all input coordinates [N] for a cotangent that is `weights` at these
+    rows of one output tensor, one backward; in new memory, as a backward may reuse that of the
+    gradients it returned."""
+    part = point.parts[output]
+    vector = np.asarray(np.bincount(rows, weights, part.stop - part.start), float)
+    return np.concatenate([numbers(gradient) for gradient in pull_back(point, output, vector)])
 
 
 def cotangent(point: Point, output: int, vector: Array) -> Tensor:

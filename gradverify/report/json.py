@@ -3,14 +3,17 @@ type hints of the model."""
 
 from __future__ import annotations
 
+from typing import get_args
+
 from gradverify.model.case import Json
+from gradverify.model.decisive import Decisive, RunVerdict
 from gradverify.model.report import RENAMED, SCHEMA_VERSION, Report, written
 
 ADDED = {
     "Environment": ("folder", "reduced_precision"),
     "Selection": ("shard",),
     "Summary": ("baselined",),
-    "Report": ("forgiven",),
+    "Report": ("forgiven", "verdict", "decisive"),
     "Finding": ("known",),
     "CaseResult": ("baselined", "interpreter", "reproducibility", "device_memory"),
 }
@@ -33,7 +36,12 @@ def report_schema() -> dict[str, Json]:
     whole = TypeAdapter(Report).json_schema(
         ref_template="#/definitions/{model}", schema_generator=Schema
     )
-    definitions = whole.pop("$defs") | {"Report": whole}
+    decisive = TypeAdapter(Decisive | None).json_schema(
+        ref_template="#/definitions/{model}", schema_generator=Schema
+    )
+    definitions = whole.pop("$defs") | decisive.pop("$defs") | {"Report": whole}
+    head = {"verdict": {"enum": list(get_args(RunVerdict))}, "decisive": decisive}
+    whole["properties"] = head | whole["properties"]
     for name, found in definitions.items():
         shown = {RENAMED.get(key, key): value for key, value in found["properties"].items()}
         required = [key for key in shown if key not in ADDED.get(name, ())]

@@ -18,11 +18,15 @@ WITH_VALUE = frozenset(
         "--mode",
         "--select",
         "--ignore",
+        "--input",
+        "--kwarg",
+        "--init",
+        "--reference",
         "--undecided",
         "--require-device",
     }
 )
-FLAGS = frozenset({"--strict", "--fail-on-skip"})
+FLAGS = frozenset({"--strict", "--poison", "--fail-on-skip"})
 """The options of `check` that change what a check computes or how it is judged; paths, selection
 and output are left out."""
 

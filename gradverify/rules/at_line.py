@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -14,6 +16,7 @@ from gradverify.numerics.function.coordinates import numbers, one_hot
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.finite_difference import WithBackward
 from gradverify.rules.catalogue import book
+from gradverify.source.modules import parsed
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import tried
 from gradverify.subject.find import run_folder
@@ -140,7 +143,31 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
             finding = at_returned(finding, evidence.subject, made)
     if finding.file is None:
         return finding
-    return replace(finding, file=shown_path(finding.file, run_folder()))
+    target = evidence.subject.own.target
+    inside = None if target.kind == "autograd.Function" else _method_at(finding)
+    return replace(
+        finding,
+        file=shown_path(finding.file, run_folder()),
+        inside=inside if inside and "." in inside and inside != target.name else None,
+    )
+
+
+def _method_at(finding: Finding) -> str | None:
+    """Return the class and the method around the line of a finding, `Swish.backward`; None where
+    the source cannot be read."""
+    tree, names = parsed(Path(str(finding.file))), list[str]()
+    inner: list[ast.AST] = [] if isinstance(tree, str) else [tree]
+    while inner:
+        inner = [
+            child
+            for child in ast.iter_child_nodes(inner[0])
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and min([child.lineno, *(each.lineno for each in child.decorator_list)])
+            <= (finding.line or 0)
+            <= (child.end_lineno or 0)
+        ]
+        names += [child.name for child in inner if hasattr(child, "name")]
+    return ".".join(names) or None
 
 
 def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:

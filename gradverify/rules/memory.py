@@ -224,14 +224,7 @@ def gv232(evidence: Evidence) -> Findings:
     written = evidence.memory.out_of_bounds
     if written is not None:
         who = "backward" if evidence.memory.backward else "forward"
-        count = abs(written.element)
-        where = "before the first" if written.element < 0 else "behind the last"
-        found = Finding(
-            "GV232",
-            f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of "
-            f"{written.tensor} there is another number after the call",
-            hint="look at the first and the last index that is written",
-        )
+        found = written.raised(who).finding
         yield found if evidence.memory.backward else at_forward(found, evidence)
 
 

@@ -204,7 +204,10 @@ TRYING = 90.0  # seconds for all calls of one function, of which there are few
 
 
 def proposals(
-    sought: Sequence[Sought], jobs: int, began: Callable[[Sought], None]
+    sought: Sequence[Sought],
+    jobs: int,
+    began: Callable[[Sought], None],
+    signals: Signals | None = None,
 ) -> Iterator[tuple[int, Proposal]]:
     """Yield (index in `sought`, proposal) as each search ends; `began` is called when one begins.
     Raises Stopped if a signal arrives."""
@@ -212,7 +215,7 @@ def proposals(
         Task(place, json.dumps(to_json(each)).encode(), (LOADING, TRYING))
         for place, each in enumerate(sought)
     ]
-    with closing(Workers(jobs)) as workers:
+    with closing(Workers(jobs, signals=signals)) as workers:
         for event in workers.supervisor().run(tasks):
             place = event.task.place
             if isinstance(event, Lost):

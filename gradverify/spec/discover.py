@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,11 +35,17 @@ class Found:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) -> Found:
+def discover(
+    paths: Sequence[str],
+    cwd: Path,
+    project: Project | None = None,
+    texts: Collection[Path] = (),
+) -> Found:
     """Return the spec files that `paths` name; without paths those of the project, of `specs/`, or
     every `*.gradverify.yaml` below `cwd`.
 
-    `project`: the one around `cwd`, if it was read already.
+    `project`: the one around `cwd`, if it was read already; `texts`: specs that are not on the
+    disk.
     """
     project = project_of(cwd) if project is None else project
     if not paths and project.folder is not None:
@@ -63,7 +69,7 @@ def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) ->
     left_out: list[LeftOut] = []
     for text in paths or [SPEC_FOLDER]:
         place, _, name = text.partition("::")
-        found = _members(place, cwd, left_out)
+        found = [Path(place)] if Path(place) in texts else _members(place, cwd, left_out)
         if isinstance(found, Problem):
             problems.append(found)
             continue
@@ -96,7 +102,8 @@ def _members(place: str, cwd: Path, left_out: list[LeftOut]) -> list[Path] | Pro
         if PYTHON.search(place) and not path.is_dir():
             return Problem(
                 "Python is no spec: name it in a YAML file, as `function: "
-                f"{place}{'' if '.py:' in place else ':Name'}`",
+                f"{place}{'' if '.py:' in place else ':Name'}`, or check a function in it, as "
+                f"`gradverify check {place}{'' if '.py:' in place else ':Name'}`",
                 place,
             )
         if path.is_dir():

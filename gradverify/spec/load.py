@@ -11,7 +11,7 @@ from gradverify.model.case import Case, Json, Search
 from gradverify.model.paths import is_folder, resolved
 from gradverify.model.problem import Problem
 from gradverify.spec.build import Built, Builtins, World, build, leaves, name_faults
-from gradverify.spec.document import read
+from gradverify.spec.document import parse, read
 from gradverify.spec.fault import Fault, dotted
 from gradverify.spec.names import DOTTED
 from gradverify.spec.schema import FORMAT_VERSION, RunSettings, Settings, Spec
@@ -37,26 +37,42 @@ def load(
     *,
     builtins: Builtins,
     codes: Collection[str],
-    project: Layer = NO_LAYER,
+    project: Layer | Mapping[FilePath, Layer] = NO_LAYER,
     options: Layer = NO_LAYER,
     cwd: FilePath | None = None,
     required: Mapping[str, int] | None = None,
+    texts: Mapping[FilePath, str] | None = None,
 ) -> Loaded:
     """Return all cases of `files`, which are shown as given and read relative to `cwd` (default:
-    the current folder).
+    the current folder). `texts`: those of `files` that are not on the disk, as if they were in
+    `cwd`.
 
     `builtins`: each built-in's parameter names; `required`: how many of them, the first ones, have
     no default; `codes`: all rule codes; `project`, `options`: the layers below and above those of
-    the specs.
+    the specs, the first one for each file if they differ.
     """
-    project, project_problems = vetted(project, codes)
+    layers = {None: project} if isinstance(project, Layer) else project
+    sound: dict[str, Layer] = {}
+    project_problems: list[Problem] = []
+    for each in {layer.origin: layer for layer in layers.values()}.values():
+        sound[each.origin], found = vetted(each, codes)
+        project_problems += found
     options, option_problems = vetted(options, codes)
     folder = cwd or FilePath.cwd()
     parts = [
         _file(
             file,
             folder,
-            World("", folder, builtins, codes, project, options, required=required or {}),
+            World(
+                "",
+                folder,
+                builtins,
+                codes,
+                sound[(project if isinstance(project, Layer) else project[file]).origin],
+                options,
+                required=required or {},
+            ),
+            (texts or {}).get(file),
         )
         for file in files
     ]
@@ -82,8 +98,9 @@ def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, 
     return replace(layer_of(checked, layer.origin), places=layer.places), ()
 
 
-def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
-    document = read(file.as_posix(), cwd / file)
+def _file(file: FilePath, cwd: FilePath, world: World, text: str | None) -> Loaded:
+    name = file.as_posix()
+    document = read(name, cwd / file) if text is None else parse(name, text)
     if isinstance(document, tuple):
         return Loaded(problems=document)
     data = document.data
@@ -103,7 +120,7 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
         faults += name_faults(defaults, ("defaults",), world.codes)
         world = replace(world, defaults=defaults)
 
-    folder = resolved(cwd / file).parent
+    folder = resolved(cwd / file).parent if text is None else cwd
     paths, imports = (
         [
             (place, text)

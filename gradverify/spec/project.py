@@ -103,6 +103,11 @@ class Project:
     file: str = FILE
     text: str = ""
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the file has a table of gradverify with anything in it, or is invalid."""
+        return bool(self.paths or self.layer.values or self.options or self.problems)
+
     def origin(self, *names: str) -> str:
         """Return the place of a key of the table: `pyproject.toml:12`."""
         line, *_ = _place(self.text, (*TABLE, *names))
@@ -134,10 +139,13 @@ def _place(text: str, path: Path) -> tuple[int | None, int | None, str | None]:
     return found
 
 
-def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
-    """Return the project around `cwd`: the nearest pyproject.toml at or above it, with or without a
-    table of gradverify. `codes`: all rule codes."""
-    folder = folder_of(cwd)
+def project_of(
+    cwd: FilePath, codes: Collection[str] | None = None, start: FilePath | None = None
+) -> Project:
+    """Return the project around `start` (by default `cwd`, which its file is shown relative to):
+    the nearest pyproject.toml at or above it, with or without a table of gradverify. `codes`: all
+    rule codes."""
+    folder = folder_of(start or cwd)
     if folder is None:
         return Project()
     shown, text = FilePath(os.path.relpath(folder / FILE, cwd)).as_posix(), ""

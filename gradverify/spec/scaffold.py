@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -23,12 +23,13 @@ REMARK_AT = 40  # the column of remarks, if the line is short enough
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One function: its name in the spec, its place in the source (for a comment), and the call
-    found."""
+    """One function: its name in the spec, its place in the source (for a comment), the call found,
+    and further keys of the check."""
 
     function: str
     where: str
     proposal: Proposal
+    keys: Mapping[str, Json] = field(default_factory=dict)
 
 
 def scaffold(
@@ -45,11 +46,13 @@ def scaffold(
         f"Written by `gradverify init` for {about}. Shapes and numbers were found by trying: "
         "change them to those that matter."
     )
-    lines = [
-        f"# yaml-language-server: $schema={schema}",
-        *_comment(written, ""),
-        f"gradverify: {FORMAT_VERSION}",
-    ]
+    head = [f"# yaml-language-server: $schema={schema}", *_comment(written, "")]
+    return "\n".join(head) + "\n" + spec_of(entries, path, imports)
+
+
+def spec_of(entries: Sequence[Entry], path: Sequence[str] = (), imports: Sequence[str] = ()) -> str:
+    """Return the text of a spec with these checks, without a comment at its head."""
+    lines = [f"gradverify: {FORMAT_VERSION}"]
     lines += [f"path: {_flow(list(path))}"] if path else []
     lines += [f"import: {_flow(list(imports))}"] if imports else []
     running = any(entry.proposal.missing is None for entry in entries)
@@ -83,6 +86,7 @@ def _check(entry: Entry, named: str | None) -> Iterator[str]:
     if named:
         yield f"    name: {_flow(named)}"
     yield from _body(proposal, variables)
+    yield from (f"    {key}: {_flow(value)}" for key, value in entry.keys.items())
     if variables:
         yield "    matrix:"
         width = max(map(len, variables.values())) + 1
@@ -95,6 +99,7 @@ def _check(entry: Entry, named: str | None) -> Iterator[str]:
         yield f"  - function: {_flow(entry.function)}"
         yield f"    name: {_flow(f'{named or own_name(entry.function)} without {name}')}"
         yield from _body(_without(proposal, name), {})
+        yield from (f"    {key}: {_flow(value)}" for key, value in entry.keys.items())
 
 
 def _without(proposal: Proposal, name: str) -> Proposal:

@@ -392,6 +392,12 @@ class RunSettings(Strict):
         default=True,
     )
     strict: bool = key("Warnings are errors.", True, default=False)
+    poison: bool = key(
+        "In every call that is compared, and not only in the first ones, uninitialised memory "
+        "holds NaN or large numbers, and tensors lie between guard bytes (GV231, GV232).",
+        True,
+        default=False,
+    )
     outputs: Annotated[list[NotNegativeInteger], Field(min_length=1)] = key(
         "Which outputs to check; default: all differentiable.", [0]
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from gradverify.model.case import Settings
+from gradverify.model.fault import BESIDE
 from gradverify.numerics.function.coordinates import UNITS, flat_real
 from gradverify.subject.ambient import (
     GRADIENTS_OFF,
@@ -327,6 +328,8 @@ class BaseCall:
         self.subject, self.inputs = subject, subject.differentiable
         self.name_of = subject.name_of
         self._differentiate = differentiate
+        if self.settings.poison:
+            subject.poison = Poisoned
         self._saved = Saved()
         self._cotangents = dict[str, tuple[Tensor, ...]]()
 
@@ -343,7 +346,11 @@ class BaseCall:
     def memory(self) -> Memory:
         """The findings of calls with poisoned memory. Read before any other property, its first
         call is the first call of the check. Raises UserCodeError where forward raises."""
-        return measured(self)
+        poison, self.subject.poison = self.subject.poison, None  # its calls are poisoned already
+        try:
+            return measured(self)
+        finally:
+            self.subject.poison = poison
 
     @property
     def poisoned(self) -> Memory:
@@ -694,6 +701,19 @@ class OutOfBounds(NamedTuple):
 
     tensor: str
     element: int
+
+    def raised(self, who: str) -> UserCodeError:
+        """Return the error of the call of `who` that wrote."""
+        hint = "look at the first and the last index that is written"
+        return UserCodeError(BESIDE, self.sentence(who), hint=hint)
+
+    def sentence(self, who: str) -> str:
+        count = abs(self.element)
+        where = "before the first" if self.element < 0 else "behind the last"
+        return (
+            f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of "
+            f"{self.tensor} there is another number after the call"
+        )
 
 
 class _Room(NamedTuple):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from gradverify.model.fault import UNWRITTEN
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.graph import every_node, function_nodes
 from gradverify.subject.snapshot import Snapshot, alike
@@ -67,7 +68,22 @@ class Differentiable:
 
     def values(self, inputs: Tensors) -> list[Tensor]:
         """Return the checked outputs at other inputs. Raises UserCodeError (GV002)."""
-        return self.of(self._subject.called(inputs))
+
+        def called(loud: bool) -> list[Tensor]:
+            with self._subject.poisoned(inputs, "forward", loud=loud) as given:
+                return self.of(self._subject.called(given))
+
+        outputs = called(True)
+        if self._subject.poison is not None and any(bool(y.isnan().any()) for y in outputs):
+            for place, y, other in zip(self._checked, outputs, called(False), strict=True):
+                if y.shape == other.shape and bool((y.isnan() & ~other.isnan()).any()):
+                    raise UserCodeError(
+                        UNWRITTEN,
+                        f"{self._subject.name_of(place)} depends on unwritten memory, at other "
+                        "inputs than those of the check",
+                        hint="write every element before it is read",
+                    )
+        return outputs
 
     def here(self) -> Tensors:
         """Return copies of the checked outputs at the inputs, of the forward whose graph `vjp`
@@ -79,7 +95,7 @@ class Differentiable:
         """Return the gradient per input, None where backward gives none; at other `inputs` on a
         graph of its own. Raises UserCodeError (GV003) where every way is refused."""
         if inputs is not None:
-            return self._decided(lambda _: self.graph(as_leaves(inputs)), cotangents)
+            return self._decided(lambda _: self._at(as_leaves(inputs)), cotangents)
         return self._decided(
             lambda way: self.kept_graph() if way is Way.REUSED else self.graph(),
             cotangents,
@@ -189,10 +205,20 @@ class Differentiable:
     def graph(self, leaves: Tensors | None = None, inputs: Tensors | None = None) -> Graph:
         """Return the graph of a forward at the inputs, or at other `leaves`; `inputs`: computed
         from the leaves, and passed to forward instead. Raises UserCodeError (GV002)."""
+        if leaves is None and inputs is None:
+            return self._at(self._subject.leaves())
         leaves = self._subject.leaves() if leaves is None else leaves
         graph = self._subject.probed(leaves if inputs is None else inputs)
         self.of(graph)
         return replace(graph, leaves=tuple(leaves))
+
+    def _at(self, leaves: Tensors) -> Graph:
+        """Return the graph of a forward at leaves, which may be replaced by copies between guard
+        bytes."""
+        with self._subject.poisoned(leaves, "forward") as given:
+            graph = self._subject.probed([leaf.requires_grad_() for leaf in given])
+        self.of(graph)
+        return graph
 
     def kept_graph(self) -> Graph:
         """Return the graph that several backwards share, made at the first call."""
@@ -251,7 +277,9 @@ class Differentiable:
         wanted += [(y, torch.zeros_like(y)) for y in others]
         if not wanted or not any(leaf.requires_grad for leaf in graph.leaves):
             return (None,) * len(graph.leaves)
-        return self._subject.pull(graph, *zip(*wanted, strict=True), **options)
+        outputs, passed = [each for each, _ in wanted], [v for _, v in wanted]
+        with self._subject.poisoned(passed, "backward", "grad_output") as guarded:
+            return self._subject.pull(graph, outputs, guarded, **options)
 
     def use_once(self) -> None:
         """Use each graph for one backward only from now on, as the first one damages it."""

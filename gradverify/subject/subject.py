@@ -115,6 +115,8 @@ class Subject:
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[Tensor], Tensor] = lambda buffer: buffer
         self._fence: Callable[[Tensor, str], Tensor] | None = None
+        # Makes the mode of poisoned memory that every compared call runs in (`poison: true`)
+        self.poison: Callable[[bool], Any] | None = None
         self._odd_output: str | None = None
         # The subject in 16 bits, if this one represents it in float64
         self.narrow: Subject | None = None
@@ -300,6 +302,7 @@ class Subject:
         other.meddles = self.meddles
         other.restless = self.restless
         other.around, other.lent = self.around, self.lent
+        other.poison = self.poison
         # A module's buffers depend on its inputs and parameters at most
         if target is None and self._looked:
             other._rest = self._rest
@@ -457,6 +460,26 @@ class Subject:
             yield
         finally:
             self._fence = None
+
+    @contextmanager
+    def poisoned(
+        self, tensors: Iterable[Tensor], who: str, name: str = "", loud: bool = True
+    ) -> Iterator[list[Tensor]]:
+        """Context of a call of `who` with copies of its tensors, which it yields, between guard
+        bytes, and with poisoned memory; with the tensors themselves where calls are not poisoned.
+        `name`: of the tensors, else those of the inputs; `loud`: memory holds NaN. Raises
+        UserCodeError (GV232) at the end for a write beside a tensor."""
+        given = list(tensors)
+        if self.poison is None:
+            yield given
+            return
+        mode = self.poison(loud)
+        names = [name] * len(given) if name else [a.name for a in self.differentiable]
+        given = [mode.guarded(x.detach(), each) for x, each in zip(given, names, strict=True)]
+        with self.fenced(mode.guarded), mode.numpys(), mode:
+            yield given
+        if written := mode.out_of_bounds():
+            raise written.raised(who)
 
     def _buffers(self) -> dict[str, Tensor]:
         """Return fresh clones of a module's buffers, or of those of the modules that a callable

@@ -206,3 +206,22 @@ def test_the_settings_of_a_project_reach_a_real_check(gradverify, project):
     assert gradverify("check", "-q")[0] == 0
     [check] = json.loads((folder / "r.json").read_text())["checks"]
     assert (check["seed"], check["settings"]["select"]) == (11, ["GV101"])
+
+
+def test_defaults_are_those_of_the_project_nearest_to_the_spec(gradverify, project, engine):
+    folder = project("[tool.gradverify.defaults]\nseed = 1\n")
+    for name, text in (
+        ("own", "[tool.gradverify.defaults]\nseed = 2\n"),
+        ("plain", "[project]\nname = 'plain'\n"),
+        ("wrong", "[tool.gradverify.defaults]\nsed = 2\n"),
+    ):
+        (folder / name / "specs").mkdir(parents=True)
+        (folder / name / "specs/s.yaml").write_text(
+            "gradverify: 1\nchecks:\n  - {function: relu, inputs: [{shape: [1]}]}\n"
+        )
+        (folder / name / "pyproject.toml").write_text(text)
+    asked = engine(passing())
+    assert gradverify("check", "own", "plain")[0] == 0
+    assert [case.settings.seed for case in asked["cases"]] == [2, 1]
+    code, _, err = gradverify("list", "own", "wrong")
+    assert code == 2 and err.count("wrong/pyproject.toml:2:1: tool.gradverify.defaults.sed: ") == 1

@@ -276,12 +276,23 @@ def test_lines_say_what_the_report_says():
     }.items() >= whole.items()
 
 
+def at_line(line, name=None):
+    found = replace(failing().findings[0], line=line + 1)
+    return failing(name or f"f{line}", findings=(found,))
+
+
+def test_the_same_code_at_a_line_is_annotated_once():
+    found = report(at_line(1, "a"), at_line(1, "b"), at_line(1, "c"), at_line(2))
+    one, other = github.render(found).splitlines()
+    assert "line=2,title=a and 2 more checks%3A GV101" in one and "title=f2%3A" in other
+
+
 @pytest.mark.parametrize(
     ("count", "rest"),
     [(10, None), (11, "and 2 more checks: see"), (500, "and 491 more checks: see")],
 )
 def test_at_most_ten_annotations_none_too_long(count, rest):
-    lines = github.render(report(*(failing(f"f{i}") for i in range(count)))).splitlines()
+    lines = github.render(report(*(at_line(i) for i in range(count)))).splitlines()
     assert len(lines) == 10 and (rest in lines[-1] if rest else "more check" not in lines[-1])
     [line] = github.render(
         report(

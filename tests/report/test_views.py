@@ -624,3 +624,26 @@ def test_a_table_of_damage_keeps_to_its_width_and_cuts_nothing(width):
         "the last line is one line, however narrow"
     )
     assert all(word in text for word in (*WHY.split(), "forgiven;", "×1.01", "s.yaml::op[a=1])"))
+
+
+def test_cases_of_a_matrix_that_fail_alike_share_a_panel():
+    cases = [failing(f"op[n={n}]") for n in range(3)]
+    other = failing(
+        "op[n=9]", findings=(replace(failing().findings[0], cause=None), *failing().findings[1:])
+    )
+    elsewhere = failing("op2", spec=SpecPlace("specs/other.yaml", 1))
+    found = report(*cases, other, elsewhere)
+    text = render(found, Look(100))
+    assert text.count("this again:") == 3
+    assert "the same in 2 more cases: op[n=1], op[n=2]\n" in text
+    assert render(found, Look(100, verbosity=1)).count("this again:") == 5
+
+
+def test_a_warning_of_a_line_is_shown_once():
+    place = {"file": "ops.py", "line": 3}
+    warning = Finding("GV225", "m", name="w", severity="warning", **place)
+    checks = [passing(f"c{n}", findings=(warning,)) for n in range(3)]
+    checks.append(passing("other", findings=(replace(warning, line=4),)))
+    text = render(report(*checks), Look(100))
+    assert text.count("warning GV225") == 2 and "4 passed, 2 warnings" in text
+    assert render(report(*checks), Look(100, verbosity=1)).count("warning GV225") == 4

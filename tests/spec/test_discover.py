@@ -167,7 +167,8 @@ def test_a_python_file_is_told_to_stand_in_a_spec(tmp_path: Path, given: str, wr
     (problem,) = discover([given], tmp_path).problems
     assert (
         str(problem)
-        == f"{given}: Python is no spec: name it in a YAML file, as `function: {written}`"
+        == f"{given}: Python is no spec: name it in a YAML file, as `function: {written}`, or check "
+        f"a function in it, as `gradverify check {written}`"
     )
 
 

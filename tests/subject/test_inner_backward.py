@@ -82,6 +82,12 @@ def test_of_an_operator_it_is_what_was_registered():
     assert shown(torch.ops.gradverify_inner_backward.double, randn(2)) == "return 3 * g"
 
 
+def test_the_function_inside_is_named_and_the_checked_one_is_not():
+    (inside,) = check(LayerScale, randn(2, 3), init={}, select=("GV111",)).findings
+    (own,) = check(Threefold, randn(3), select=("GV101",)).findings
+    assert (inside.inside, own.inside) == ("Scale.backward", None)
+
+
 def test_an_argument_that_is_computed_first_leaves_the_definition_of_backward():
     assert (
         shown(
@@ -133,6 +139,7 @@ def test_of_three_functions_in_any_order_the_wrong_one_is_shown(functions, check
 
     (found,) = check(chain, randn(3), select=("GV101",)).findings
     assert found.line == Threefold.backward.__code__.co_firstlineno + 1
+    assert found.inside == "Threefold.backward"
 
 
 def test_of_two_functions_the_one_is_shown_whose_replacement_makes_the_number_right():

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.estimate.samples import LOW_UNIT, SECOND, Line, Rung, Samples, sample_rung
+from gradverify.numerics.estimate.samples import LOW_UNIT, SECOND, Line, Samples, sample_rung
 from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import (
     CLIMB,
@@ -122,17 +122,14 @@ def infinite(s: Samples, noise: Array, where: Mask) -> Mask:
     result, columns = np.zeros(len(where), bool), np.flatnonzero(where)
     t, least = s.take(columns), VISIBLE * noise[:, columns] * s.largest[columns]
     for f, width in ((t.up, t.step_up), (t.down, t.step_down)):
-        result[columns] |= _grows(np.abs(f - t.f0), width, least)
+        change = np.abs(f - t.f0)
+        slope = np.where(change > least, change / width, np.nan)
+        # The three finest visible rungs, coarsest first
+        last = np.argsort(~np.isnan(slope), axis=0, kind="stable")[-3:]
+        ratio = np.take_along_axis(slope, last[1:], 0) / np.take_along_axis(slope, last[:-1], 0)
+        apart = np.diff(last, axis=0)
+        result[columns] |= ((ratio > GROWTH**apart) & (ratio < JUMP_GROWTH**apart)).all(0)
     return result
-
-
-def _grows(change: Array, step: Array, least: Array) -> Mask:
-    slope = np.where(change > least, change / step, np.nan)
-    # The three finest visible rungs, coarsest first
-    last = np.argsort(~np.isnan(slope), axis=0, kind="stable")[-3:]
-    ratio = np.take_along_axis(slope, last[1:], 0) / np.take_along_axis(slope, last[:-1], 0)
-    rungs_apart = np.diff(last, axis=0)
-    return np.asarray(((ratio > GROWTH**rungs_apart) & (ratio < JUMP_GROWTH**rungs_apart)).all(0))
 
 
 def borders(s: Samples) -> list[tuple[Index, Best]]:
@@ -572,14 +569,23 @@ def smooth_estimate(
     return simple(value, bar + ARITHMETIC * np.abs(value), noise_bar, ~smooth)
 
 
-def extrapolate_once(coarse: Rung, fine: Rung, sigma: Array, unit: Array) -> tuple[Array, Array]:
-    """Return T(1, 1) of two rungs, and the part of its bar that is noise [m]; f's noise and unit
-    roundoff [m]. There is no estimate of its convergence."""
-    widths = [rung.step_up + rung.step_down for rung in (coarse, fine)]
-    value = W1 / (W1 - 1) / widths[1] * (fine.up - fine.down)
-    value -= 1 / (W1 - 1) / widths[0] * (coarse.up - coarse.down)
-    noise = np.maximum(sigma, unit * np.maximum(np.abs(coarse.up), np.abs(coarse.down)))
-    return value, Z * np.sqrt(2 * ONCE) / np.abs(widths[0]) * noise
+def _once(s: Samples) -> Derivative:
+    """Return T(1, 1) of two rungs as if these had converged: the bar is noise alone."""
+    value = W1 / (W1 - 1) / s.width[1] * (s.up[1] - s.down[1])
+    value -= 1 / (W1 - 1) / s.width[0] * (s.up[0] - s.down[0])
+    noise = np.maximum(s.sigma, s.unit * np.maximum(np.abs(s.up[0]), np.abs(s.down[0])))
+    bar = Z * np.sqrt(2 * ONCE) / np.abs(s.width[0]) * noise
+    return simple(value, bar, bar, ~(np.isfinite(value) & np.isfinite(bar)))
+
+
+def _linear(s: Samples) -> Derivative:
+    """Return the slopes between the ends of one rung, as of a linear f."""
+    up, down = s.up[0], s.down[0]
+    rounding_of_x = s.magnitude if s.rounds_x else None
+    d = secant(up, down, s.width[0], s.f0, s.sigma, s.unit, rounding_of_x)
+    bad = ~(np.isfinite(up) & np.isfinite(down))
+    value, bar = np.where(bad, 0.0, d.value), np.where(bad, np.inf, d.bar)
+    return replace(d, value=value, bar=bar, unclear=bad, unchanged=s.still[0])
 
 
 def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
@@ -643,12 +649,15 @@ def secant(
 
 def solve(s: Samples, full: bool) -> Derivative:
     """Return the derivative of every element. `full`: the rungs reach down to the finest, so that
-    kinks, jumps and second readings can be identified."""
+    kinks, jumps and second readings can be identified. A single rung shows no curvature, and is
+    taken as if f were linear."""
     m = len(s.f0)
     if m > PIECE:
         return joined(
             solve(s.take(slice(start, start + PIECE)), full) for start in range(0, m, PIECE)
         )
+    if len(s.up) <= 2:
+        return _linear(s) if len(s.up) == 1 else _once(s)
     if full or len(s.up) != len(QUICK):
         return _solve(s, full)
     easy = smooth_estimate(s.up, s.down, s.width, s.f0, s.sigma, s.unit)
@@ -779,6 +788,14 @@ class Outputs:
     unit: Callable[[], Array]
     rounds_x: bool
 
+    def samples(self, rungs: Array, out: Index, magnitude: Array, scale: Array) -> Samples:
+        """Return the samples [4, n, m] (up, down, step up, step down) of these outputs [m]."""
+        f0, sigma, unit = (each.take(out) for each in (self.f0, self.sigma, self.unit()))
+        up, down, step_up, step_down = rungs
+        return Samples(
+            up, down, step_up, step_down, f0, sigma, unit, magnitude, scale, self.rounds_x
+        )
+
 
 class Ladders:
     """The samples of a set of elements, given by a `line` and an output by index [E] in the order
@@ -821,20 +838,8 @@ class Ladders:
         for n in lines:  # line by line: the positions of its columns are looked up once
             for k in rungs:
                 self._sample(n, k)
-        up, down, step_up, step_down = np.stack([self._samples[k][:, i] for k in rungs], 1)
-        o, out = self.outputs, self.out[i]
-        return Samples(
-            up,
-            down,
-            step_up,
-            step_down,
-            o.f0[out],
-            o.sigma[out],
-            o.unit()[out],
-            self._magnitude[i],
-            self._size[i],
-            o.rounds_x,
-        )
+        samples = np.stack([self._samples[k][:, i] for k in rungs], 1)
+        return self.outputs.samples(samples, self.out[i], self._magnitude[i], self._size[i])
 
     def solve(self, i: Index, rungs: Iterable[int], full: bool) -> Derivative:
         """Solve elements i from these rungs."""

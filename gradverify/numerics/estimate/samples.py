@@ -181,32 +181,30 @@ class Rung(NamedTuple):
     step_down: float | Array
 
 
-def one_side(line: Line, k: int, f0: Array) -> Rung | None:
-    """Sample the upper side of one rung, one call, with f(x) [M] for the lower side; return None
-    where x does not move."""
-    h = step(line.scale, k)
-    up = line.at(h) if math.isfinite(h) else None
-    return None if up is None else Rung(up[0], f0, up[1], 0.0)
-
-
 def sample_rung(line: Line, k: int) -> Rung | None:
     """Sample one rung, two calls; return None where x does not move on both sides."""
+    sides = two_sides(line, k)
+    return sides and upwards(*sides)
+
+
+def two_sides(line: Line, k: int, below: Array | None = None) -> Rung | None:
+    """Sample one rung up and down along a line; steps are negative where the line moves a column
+    downwards. `below`: f(x) [M], which is taken for the lower side without a call."""
     h = step(line.scale, k)
     up = line.at(h) if math.isfinite(h) else None
-    down = line.at(-h) if up is not None else None
-    if up is None or down is None:
+    if up is None:
         return None
-    if isinstance(up[1], float) or not (up[1] < 0).any():
-        return Rung(up[0], down[0], up[1], -down[1])
-    back = up[1] < 0  # columns that this line moves downwards
+    down = line.at(-h) if below is None else (below, -0.0)
+    return None if down is None else Rung(up[0], down[0], up[1], -down[1])
+
+
+def upwards(up: Array, down: Array, step_up: float | Array, step_down: float | Array) -> Rung:
+    """Return a rung with its two sides exchanged where the line moves a column downwards."""
+    if isinstance(step_up, float) or not (back := step_up < 0).any():
+        return Rung(up, down, step_up, step_down)
     return Rung(
-        *(
-            np.where(back, other, one)
-            for one, other in (
-                (up[0], down[0]),
-                (down[0], up[0]),
-                (up[1], down[1]),
-                (-down[1], -up[1]),
-            )
-        )
+        np.where(back, down, up),
+        np.where(back, up, down),
+        np.where(back, -step_down, step_up),
+        np.where(back, -step_up, step_down),
     )

@@ -86,14 +86,15 @@ def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> 
         """Return whether the gradient adds up to the change of f at steps up to 1; None where that
         cannot be determined."""
         part = point.parts[output]
-        rows = part.start + np.flatnonzero(usable[part])
+        rows = np.flatnonzero(usable[part])
         v = signed_weights(
             len(rows), point.seed.generator("wide steps pulled back", output, int(columns[0]))
         )
-        gradient = gradient_of_rows(point, output, rows, v)[columns]
-        off = abs(float(gradient @ weights - v @ d.value[rows]))
-        size = float(np.abs(gradient * weights).sum() + np.abs(v * d.value[rows]).sum())
-        if not off <= float(np.abs(v) @ d.bar[rows]) + ALIKE * size:
+        gradient = point.columns.combined(gradient_of_rows(point, output, rows, v))[columns]
+        value, bar = d.value[part][rows], d.bar[part][rows]
+        off = abs(float(gradient @ weights - v @ value))
+        size = float(np.abs(gradient * weights).sum() + np.abs(v * value).sum())
+        if not off <= float(np.abs(v) @ bar) + ALIKE * size:
             return False
         return True if usable[part][suspect[part]].all() else None
 

@@ -16,7 +16,6 @@ from gradverify.numerics.estimate.ladder import (
     NON_FINITE,
     SMOOTH,
     Best,
-    Ladders,
     derivative,
     one_sided,
 )
@@ -24,15 +23,15 @@ from gradverify.numerics.estimate.noise import FINE, LEAST_ULPS, POINTS
 from gradverify.numerics.function.coordinates import mirror_of, rms
 from gradverify.numerics.function.point import DirectionLine
 from gradverify.numerics.judging import (
-    Bundle,
+    ENOUGH_CONFIRMED,
     Decided,
     Judged,
     Run,
-    confirmed_mismatches,
+    enough_confirmed,
     quick_samples,
-    row_by_row,
     single_columns,
     single_derivatives,
+    worst_first,
 )
 from gradverify.numerics.rungs import (
     BASE,
@@ -49,9 +48,60 @@ from gradverify.numerics.rungs import (
     step,
 )
 from gradverify.numerics.seed_vectors import signed_weights_float32
-from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.tolerance import RTOL, Tolerances, limits
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
+
+# ---- Mismatches confirmed a few columns or rows at a time, the worst first
+NOISE_ROWS = 6  # rows whose rounding is measured at a time, until a mismatch remains
+
+
+def confirmed_mismatches(column: Index, order: Index, remain: Callable[[Index], Mask]) -> Mask:
+    """Return which of the mismatches [E] are confirmed by `remain`, which is evaluated for a few
+    columns at a time, the worst first; the rest counts as confirmed once `enough_confirmed`."""
+    confirmed, measured = np.zeros((2, len(column)), bool)
+    for i in worst_first(column, order):
+        confirmed[i], measured[i] = remain(i), True
+        count = int(confirmed.sum())
+        if count >= ENOUGH_CONFIRMED:
+            if enough_confirmed(count, int(measured.sum()) - count):
+                return confirmed | ~measured
+            return confirmed
+    return confirmed
+
+
+def row_by_row(
+    run: Run,
+    judged: Judged,
+    excuse_row: Callable[[Index, int], Iterator[Decided]],
+    doubtful: Mask | None = None,
+) -> Iterator[Decided]:
+    """Apply `excuse_row` to rows with mismatches other than kinks, the worst first and NOISE_ROWS
+    at a time (one where the budget is spent), until one of them keeps a mismatch.
+
+    `excuse_row` gets the elements of one row. `doubtful` [E]: mismatches that something else may
+    still explain; they do not end the iteration.
+    """
+    bad = np.flatnonzero(judged.wrong & (judged.derivative.outcome != KINK))
+    left = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad]
+    examined = np.zeros(len(bad), bool)
+    at_once = 1 if run.over_budget(POINTS) else NOISE_ROWS
+    for n, in_row in enumerate(
+        worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1
+    ):
+        for found in excuse_row(bad[in_row], int(judged.out[bad[in_row[0]]])):
+            left &= ~np.isin(bad, found.i)
+            yield found
+        examined[in_row] = True
+        if n % at_once == 0 and (left & examined).any():
+            return
+
+
+def row_noise(run: Run, part: Judged, row: int, ways: int, roundings: float = ULP) -> Array:
+    """Return the noise bars [E] of elements of one row, by so many random roundings of backward; 0
+    where they are not known."""
+    sigma = run.point.row_rounding(row, ways, roundings)
+    return np.zeros(len(part.out)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
+
 
 # Mismatches that cancellation inside f may explain: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9,
 # moves in steps of the rounding of 1.
@@ -207,7 +257,6 @@ def _under(run: Run, judged: Judged, noise: Array) -> Array:
 RIPPLES = 2.0**10
 # Random roundings that are tried first, and the factor by which these may underestimate
 FEW, WIDER = 3, 32.0
-NOISE_ROWS = 6  # rows whose rounding is measured at a time, until a mismatch remains
 # Amplification of their roundings by operations, as a fraction of the row, as by the inverse in
 # det(A)·A⁻ᵀ near a singular A; a larger change is a branch taken differently, as where two points
 # coincide
@@ -236,8 +285,7 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
             yield Decided(i[~wrong], Limit.BUDGET)
         elif not wrong.all():
             for ways, wider in ((FEW, WIDER), (POINTS, 1.0)):
-                sigma = run.point.row_rounding(row, ways, RIPPLES if noisy else ULP)
-                noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
+                noise = row_noise(run, part, row, ways, RIPPLES if noisy else ULP)
                 if (part.verdicts_with(wider * noise) == MISMATCH).all():
                     return
             excused = part.verdicts_with(np.where(noise <= most, noise, 0.0)) != MISMATCH
@@ -247,12 +295,11 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
             )
 
     if run.point.narrow is None:
-        yield from row_by_row(judged, 1 if run.over_budget(POINTS) else NOISE_ROWS, excuse_row)
+        yield from row_by_row(run, judged, excuse_row)
 
 
 # ---- Mismatches that the rounding of a backward in float32 may explain, where the finite
 # differences are those of float64 (method.md section 3)
-ROWS_AT_ONCE = 6  # rows examined before the first check whether a mismatch remains
 # Error of the backward in float64, relative to a row, where it has no size of its own
 NO_SIZE = 1e-8
 AT_MOST = 5e-5  # of the row: larger deviations do not pass, however noisy both sides are
@@ -276,8 +323,7 @@ def excuse_rounded(run: Run, judged: Judged) -> Iterator[Decided]:
         explicable = _right_in_float64(run, part, row, of_row)
         if not explicable.any():
             return
-        sigma = run.point.row_rounding(row, POINTS)
-        noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
+        noise = row_noise(run, part, row, POINTS)
         explained, right = (
             explicable & (part.verdicts_with(wider * noise) != MISMATCH) for wider in (LIBRARY, 1.0)
         )
@@ -286,12 +332,7 @@ def excuse_rounded(run: Run, judged: Judged) -> Iterator[Decided]:
         yield Decided(i[explained & ~right], Limit.ROUNDED)
 
     if run.point.narrow is not None:
-        yield from row_by_row(
-            judged,
-            1 if run.over_budget(POINTS) else ROWS_AT_ONCE,
-            excuse_row,
-            ~beyond_cancelling(run, judged),
-        )
+        yield from row_by_row(run, judged, excuse_row, ~beyond_cancelling(run, judged))
 
 
 def _right_in_float64(run: Run, part: Judged, row: int, of_row: Array) -> Mask:
@@ -551,25 +592,17 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
 
 # ---- Columns along which f ends at x, or climbs without bound on both sides: asin at 1, sqrt at 0,
 # the root of |x|
-def columns_at_ends(run: Run, bundle: Bundle) -> Index:
-    """Return the columns of a bundle's lines along which an output that depends on them ends or
-    climbs without bound: six forward calls per line, 48 for a climb."""
-    # NO_ENTRY indexes the last column
-    quick = quick_samples(run.point, bundle)
-    found = np.zeros(len(run.columns) + 1, bool)
-    border = quick.at_border
-    found[: len(border)] = border
-    for n, column_of in enumerate(bundle.column_of):
+def columns_at_ends(run: Run, columns: Index) -> Index:
+    """Return those of some columns along which an output ends or climbs without bound: six forward
+    calls per column, 48 for a climb."""
+    quick = quick_samples(run.point, single_columns(run.point, columns))
+    found = quick.at_border[columns]
+    for n in np.flatnonzero(~found).tolist():
         steep = quick.growing(n)
-        steep = steep[
-            (column_of[steep] != NO_ENTRY)
-            & ~found[column_of[steep]]
-            & ~quick.settles(np.full_like(steep, n), steep)
-        ]
-        if steep.size:
-            ladders = Ladders([bundle.lines[n]], run.outputs(), np.zeros_like(steep), steep)
-            found[column_of[steep[ladders.every_rung().outcome == NON_FINITE]]] = True
-    return np.flatnonzero(found[:-1])
+        steep = steep[~quick.settles(np.full_like(steep, n), steep)]
+        d = single_derivatives(run, np.full_like(steep, columns[n]), steep) if steep.size else None
+        found[n] = d is not None and bool((d.outcome == NON_FINITE).any())
+    return columns[found]
 
 
 def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
@@ -580,9 +613,7 @@ def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
         column = judged.column[not_numbers]
 
         def wrong(few: Index) -> Mask:
-            return ~np.isin(
-                column[few], columns_at_ends(run, single_columns(run.point, np.unique(column[few])))
-            )
+            return ~np.isin(column[few], columns_at_ends(run, np.unique(column[few])))
 
         i = not_numbers[~confirmed_mismatches(column, np.arange(len(column)), wrong)]
         yield Decided(i, np.array(limits(judged.derivative.take(i)), object))

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.model.fault import UserCodeError
+from gradverify.model.fault import BESIDE, UNWRITTEN, UserCodeError
 from gradverify.numerics.function.coordinates import UNITS, Columns, numbers, one_hot
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import (
@@ -406,7 +406,9 @@ class Point:
         self._watch.start()
         try:
             outputs = self.function.values(self._inputs.tensors)
-        except UserCodeError:
+        except UserCodeError as error:
+            if error.code in (UNWRITTEN, BESIDE):
+                raise
             return np.full(len(self.f0), np.nan)
         self._watch.stop()
         parts = [numbers(o) for o in outputs]

@@ -251,48 +251,11 @@ EVERYTHING = slice(None)
 OUTCOMES = tuple(Outcome)
 
 
-class KeptEntries:
-    """The elements of a pair, without correct zeros, up to a total of KEPT; and the `ratio`
-    interval of all mismatches."""
-
-    def __init__(self) -> None:
-        self._low, self._high = -np.inf, np.inf
-        self._parts = list[Entries]()
-        self._count = 0
-        self._dropped = False
-
-    def add(self, entries: Entries) -> None:
-        """Add a chunk; of a chunk that no longer fits, only the ratio is kept."""
-        wrong = entries.outcome == np.int8(Outcome.MISMATCH)
-        low, high = ratios(entries.analytic[wrong], entries.numeric[wrong], entries.bar[wrong])
-        self._low = float(low.max(initial=self._low))
-        self._high = float(high.min(initial=self._high))
-        shown = np.flatnonzero(
-            (entries.outcome != np.int8(Outcome.PASS))
-            | (entries.analytic != 0)
-            | (entries.numeric != 0)
-        )
-        self._dropped = self._dropped or self._count + len(shown) > KEPT
-        if not self._dropped:
-            self._parts.append(entries.take(shown))
-            self._count += len(shown)
-
-    def joined(self, everything: bool) -> Entries | None:
-        """Return the kept elements, None where nothing was added. `everything`: all elements of the
-        pair were compared, including those that are zero on both sides."""
-        if not self._parts:
-            return None
-        return replace(
-            joined(self._parts),
-            complete=everything and not self._dropped,
-            ratio=(self._low, self._high),
-        )
-
-
 class Tally:
     """Accumulates the result of one pair.
 
     `shape` (outputs, inputs): in real coordinates; a small pair also keeps the map of its errors.
+    None: some elements of a pair are added, without a map.
     `requested`: a requested element, of this or any other pair.
     """
 
@@ -300,7 +263,7 @@ class Tally:
         self,
         input_: int,
         output: int,
-        shape: tuple[int, int],
+        shape: tuple[int, int] | None,
         keep: int,
         requested: Requested | None = None,
     ) -> None:
@@ -313,9 +276,13 @@ class Tally:
         self.counts = np.zeros(len(Outcome), int)
         self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = 0.0
         self.worst: list[ElementRecord] = []
-        self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
+        rows, columns = shape or (MAP_ROWS + 1, 1)
+        small = rows <= MAP_ROWS and columns <= MAP_COLUMNS
+        self._ratios = np.zeros((rows, columns)) if small else None
         self._limits: Counter[Limit] = Counter()
-        self._entries, self._all = KeptEntries(), shape[0] * shape[1]
+        self._all = rows * columns
+        # Without correct zeros, up to a total of KEPT; and the ratio of all mismatches
+        self._kept, self._dropped, self._ratio = list[Entries](), False, (-np.inf, np.inf)
 
     def leave_out(self, masked: int) -> None:
         """Count masked elements, which are not compared."""
@@ -390,9 +357,23 @@ class Tally:
                 & (elements.input == self._requested.input_index)
             )
             self.requested = next(_records(elements, off, i), self.requested)
-        self._entries.add(elements)
+        wrong = outcome == np.int8(Outcome.MISMATCH)
+        low, high = ratios(elements.analytic[wrong], elements.numeric[wrong], elements.bar[wrong])
+        least, most = self._ratio
+        self._ratio = float(low.max(initial=least)), float(high.min(initial=most))
+        shown = np.flatnonzero((outcome != 0) | (a != 0) | (value != 0))  # PASS is 0
+        kept = sum(len(part.output) for part in self._kept)
+        self._dropped = self._dropped or kept + len(shown) > KEPT
+        if not self._dropped:
+            self._kept.append(elements.take(shown))
 
     def result(self, unit: float, low_precision: bool) -> Pair:
+        everything = self.elements == self._all and not self._dropped
+        entries = (
+            replace(joined(self._kept), complete=everything, ratio=self._ratio)
+            if self._kept
+            else None
+        )
         return Pair(
             self.input,
             self.output,
@@ -410,7 +391,7 @@ class Tally:
             unit,
             low_precision,
             ratios=self._ratios,
-            entries=self._entries.joined(self.elements == self._all),
+            entries=entries,
             requested=self.requested,
         )
 

@@ -111,11 +111,11 @@ STEP = 1.4e-3  # of the scale: smaller steps hide small terms behind the roundin
 
 
 class PointProbe:
-    """Perturbs slices of an input tensor without symmetry and counts its `calls`.
+    """Perturbs slices of an input tensor, finite and without symmetry, and counts its `calls`.
 
     `threshold` [M]: an output moved if it changed by more; without one, if it changed at all. An
     element is moved up and down alternately, so that one at a kink is detected in every other call.
-    Elements that are not finite stay, and so do those for which the domain leaves no room.
+    Elements for which the domain leaves no room stay.
     """
 
     def __init__(
@@ -135,7 +135,6 @@ class PointProbe:
         columns = in_a_row(self._columns)
         self._x = point.columns.x[columns]
         self._step = sign * point.columns.scale[columns]
-        self._finite = np.isfinite(self._x)
 
     def moved(self, axis: int, slices: Mask) -> Mask:
         """Return which outputs [M] of all output tensors changed when all elements of these slices
@@ -166,8 +165,7 @@ class PointProbe:
     def _chosen(self, axis: int, slices: Mask) -> Index:
         """Return the elements [k] of the slices, ascending."""
         stride = math.prod(self.shape[axis + 1 :])
-        places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
-        return places.compress(self._finite[places])
+        return self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ that share no input are one row group; column groups follow from the widths of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask, repeated
 
 DENSE_LABELS = 8  # labels are counted rather than sorted up to this multiple of their number
@@ -230,32 +229,6 @@ def _numbered(label: Index) -> Index:
             return label
         return (np.cumsum(present) - 1)[label]
     return np.unique(label, return_inverse=True)[1]
-
-
-def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """Return the patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as
-    wide as the matrix, so that a group has one row for both."""
-    if not (point.columns.paired and (point.columns.mirror[point.columns.of(tensor)] >= 0).any()):
-        return tuple(patterns)
-    last = 3 if point.function.inputs[tensor].is_complex() else 2
-    return tuple(
-        _widened(pattern, range(len(pattern.shape) - last, len(pattern.shape)))
-        for pattern in patterns
-    )
-
-
-def _widened(pattern: Pattern, axes: range) -> Pattern:
-    def bounds(old: Sequence[Index], end: Callable[[int], int]) -> tuple[Index, ...]:
-        return tuple(
-            np.where(pattern.nothing, bound, end(pattern.shape[k])) if k in axes else bound
-            for k, bound in enumerate(old)
-        )
-
-    return replace(
-        pattern,
-        low=bounds(pattern.low, lambda n: 0),
-        high=bounds(pattern.high, lambda n: n - 1),
-    )
 
 
 # ---- Column groups of a sparsity pattern: columns that no output shares have one colour and are

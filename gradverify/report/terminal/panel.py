@@ -59,7 +59,7 @@ def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[Renderabl
     if found.also:
         yield Text(also(found), style="dim")
     if found.file is not None:
-        yield uncut(_place(found.file, found.line), look)
+        yield uncut(_place(found.file, found.line, found.inside), look)
         if found.source:
             yield indented(Text(found.source.strip("\n"), style="cyan"), 4, look, code=True)
     yield from _frames(found.frames, check.function.file, look)

@@ -3,7 +3,8 @@ and summary at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from rich.cells import cell_len
@@ -12,10 +13,10 @@ from rich.text import Text
 
 from gradverify.model.problem import NOT_JUDGED, OK
 from gradverify.model.report import Report
-from gradverify.model.result import CaseResult
+from gradverify.model.result import CaseResult, Finding
 from gradverify.report.look import Look
 from gradverify.report.names import readable
-from gradverify.report.numbers import counted, seconds
+from gradverify.report.numbers import counted, seconds, some
 from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import paint, shielded
@@ -45,6 +46,7 @@ def slowest(report: Report, most: int | None) -> Iterator[RenderableType]:
     yield Text("")
 
 
+MOST_NAMED = 4  # cases that fail in the same way
 COUNTED_AS = {
     "FAIL": "failed",
     "XPASS": "passed unexpectedly",
@@ -104,14 +106,32 @@ def summary(report: Report, look: Look) -> Iterator[RenderableType]:
 def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
     """Yield the number of unexpected warnings, and how many of these are not shown, as `-q` omits
     the lines of passed checks."""
-    count = sum(len(check.warnings) for check in report.checks)
-    hidden = sum(
-        len(check.warnings) for check in report.checks if quiet and not status.is_red(check)
-    )
+    shown = set[Hashable]()
+    red = [check for check in report.checks if status.is_red(check)]
+    others = [check for check in report.checks if not status.is_red(check)]
+    count = sum(len(once(check, shown).warnings) for check in red)
+    hidden = sum(len(once(check, shown).warnings) for check in others)
+    count, hidden = count + hidden, hidden if quiet else 0
     if count:
         yield Text(
             counted(count, "warning") + (f" ({hidden} not shown)" if hidden else ""), style="yellow"
         )
+
+
+def once(check: CaseResult, shown: set[Hashable]) -> CaseResult:
+    """Return a check without the warnings of a code at a line that are `shown` already; the others
+    are added to these."""
+
+    def is_new(finding: Finding) -> bool:
+        key = (finding.file, finding.line, finding.code)
+        if finding.severity != "warning" or finding.line is None:
+            return True
+        if key in shown:
+            return False
+        shown.add(key)
+        return True
+
+    return replace(check, findings=tuple(filter(is_new, check.findings)))
 
 
 def counts(report: Report, look: Look | None = None) -> Text:
@@ -149,19 +169,25 @@ def counts(report: Report, look: Look | None = None) -> Text:
 
 def render(report: Report, look: Look) -> str:
     """Return all that a run prints: lines, panels, summary."""
-    width = name_width(check.name for check in report.checks)
-    return "".join(check_line(check, look, width) for check in report.checks) + closing(
-        report, look
-    )
+    width, shown = name_width(check.name for check in report.checks), set[Hashable]()
+    lines = (check_line(check, look, width, shown=shown) for check in report.checks)
+    return "".join(lines) + closing(report, look)
 
 
 def check_line(
-    check: CaseResult, look: Look, name_width: int = 0, origins: Mapping[str, str] | None = None
+    check: CaseResult,
+    look: Look,
+    name_width: int = 0,
+    origins: Mapping[str, str] | None = None,
+    shown: set[Hashable] | None = None,
 ) -> str:
     """Return the text printed as one judged check ends; empty with `-q` unless it failed, and for
-    a check that was not run unless with `-v`."""
+    a check that was not run unless with `-v`. `shown`: the warnings that need not be repeated,
+    without `-v`; those of this check are added."""
     if look.verbosity < (1 if check.verdict == "not_run" else 0) and not status.is_red(check):
         return ""
+    if shown is not None and look.verbosity < 1 and not status.is_red(check):
+        check = once(check, shown)
     check, origins = readable((check, origins))
     what = f"{status.word(check)}  {check.name}: the rest of its line"
     return paint(shielded(what, lambda: _line(check, look, name_width, origins), look), look)
@@ -193,9 +219,26 @@ def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
     ]
     if report.checks and not (look.verbosity < 0 and not shown):
         yield Text("")
-    for check in shown:
+    alike: dict[Hashable, list[CaseResult]] = {}
+    for check in shown:  # with `-v` each by itself
+        alike.setdefault(check.id if look.verbosity > 0 else _gist(check), []).append(check)
+    for first, *others in alike.values():
         yield from shielded(
-            f"the panel of {check.id}", partial(panel, check, report.argv, look), look
+            f"the panel of {first.id}", partial(panel, first, report.argv, look), look
         )
+        if others:
+            cases = "1 more case" if len(others) == 1 else f"{len(others)} more cases"
+            named = some([check.name for check in others], MOST_NAMED)
+            yield Text(f"the same in {cases}: {named}")
     yield from slowest(report, look.slowest)
     yield from summary(report, look)
+
+
+def _gist(check: CaseResult) -> Hashable:
+    """Return what the cases of one matrix have in common where they fail in the same way: the place
+    in the spec, and the findings without numbers."""
+    found = tuple(
+        (each.code, each.severity, each.input, each.output, each.cause and each.cause.name)
+        for each in check.findings
+    )
+    return check.spec, check.verdict, found or check.id
