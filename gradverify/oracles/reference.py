@@ -212,6 +212,7 @@ def reference_gradients(
                     bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
                     wrong[tensors[t].start + each.input[bad]] = True
                     tallies[t, output].add(each.take(bad) if len(bad) else each)
+                of_rows[row] = 0.0
             open_ |= ~(np.abs(off) <= slack)
         for t, own in enumerate(tensors):
             counts = [0] * len(Outcome)

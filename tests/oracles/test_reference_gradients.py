@@ -128,6 +128,22 @@ def test_a_spent_budget_takes_sums_and_still_finds_what_is_wrong():
     assert pair.count(Outcome.MISMATCH) == 60 and pulls < 60
 
 
+@pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.BLOCKS])
+def test_differences_within_the_tolerance_pass_though_their_sums_show(mode):
+    rng = np.random.default_rng(7)
+    right = dense(rng)
+    pair, _ = compared(right, right * (1 + 2e-7 * rng.standard_normal(right.shape)), (60,), mode)
+    assert pair.count(Outcome.PASS) == pair.elements
+
+
+def test_a_spent_budget_still_finds_an_element_off_the_pattern():
+    right = diagonal(240, np.random.default_rng(51))
+    wrong = right.copy()
+    wrong[17, 200] = 0.5
+    pair, pulls = compared(right, wrong, (240,), over_budget=lambda ahead=0: ahead > 20)
+    assert [each.place for each in pair.worst] == [(17, 200)] and pulls <= 80
+
+
 # ---- checks
 def product(x, w):
     return x @ w
