@@ -205,7 +205,7 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
             own = tuple(
                 each
                 for each in examined.findings
-                if each.code not in found or each.code == info.code or each.code < "GV1"
+                if each.code not in found or each.code == examined.run.code or each.code < "GV1"
             )
             examined = examined._replace(findings=own)
             errors = [finding.code for finding in own if finding.severity == "error"]
