@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gradverify.direct import UndecidedWarning as UndecidedWarning
     from gradverify.direct import assert_gradients as assert_gradients
     from gradverify.direct import check as check
+    from gradverify.recording.session import record as record
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,7 @@ OFFERED = {
     "UndecidedWarning": "direct",
     "assert_gradients": "direct",
     "check": "direct",
+    "record": "recording.session",
 }
 """Public name → the module that holds it, imported when it is asked for: importing gradverify
 itself imports nothing else."""

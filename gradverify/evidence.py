@@ -50,7 +50,7 @@ from gradverify.oracles.oracle import Checked
 from gradverify.oracles.reference import AgainstReference
 from gradverify.subject.another import elsewhere
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.draw import signed
+from gradverify.subject.draw import shifted
 from gradverify.subject.failure import Line, Spent, UserCodeError, Value, attempted, tried
 from gradverify.subject.forms import specified
 from gradverify.subject.interpreted import launches
@@ -82,6 +82,7 @@ class Evidence(Checked):
         self.spending = Spending(subject, settings.budget, settings.timeout if watch else inf)
         self.reproduced: list[Reproduced] = []  # by the rules that compare identical calls
         self.missing: list[Fault] = []  # faults of gradverify that cost a cause, a hint or the like
+        self.doubted = False  # whether a rule has found anything
         # Whether a part of a float64 function was found to compute in float32, which is looked for
         # only where its own finite differences left elements undecided
         self.cast_inside = False
@@ -120,8 +121,7 @@ class Evidence(Checked):
         # Short significands may come from inputs that are round numbers: look again at a point
         # nearby, if the function is defined there
         if max([0.0, *(each.unit for each in bits)]) > max([self.unit, *declared]):
-            source, inputs = self.subject.generator("beside"), self.subject.inputs
-            near = [(x + STEP * x.abs() * signed(x, source)).requires_grad_() for x in inputs]
+            near = shifted(self.subject.inputs, STEP, self.subject.generator("beside"))
             there = tried(self.function.values, near) or self.outputs
             bits = [each.seen(numbers(y)) for each, y in zip(bits, there, strict=True)]
         return tuple(
@@ -242,7 +242,7 @@ class Evidence(Checked):
     def tighter(self, measure: Callable[[Differentiable], Value]) -> Value:
         """Measure the function while it iterates to a tighter tolerance."""
         with Tightened(self.stopping_tests):
-            twin = self.subject.twin(self.subject.arguments)
+            twin = self.subject.twin()
             return measure(self._differentiate(twin, self.forward.checked))
 
     def converged(self, found: Jacobian, subject: Subject, constraints: Constraints) -> Jacobian:
@@ -252,7 +252,7 @@ class Evidence(Checked):
 
         def again() -> Jacobian:
             with Tightened(self.stopping_tests):
-                twin = subject.twin(subject.arguments)
+                twin = subject.twin()
                 return twin.seldom_seeded(
                     lambda: jacobian(self.measured_at(twin), self.settings, constraints)
                 )
@@ -390,9 +390,8 @@ class Evidence(Checked):
     def flat(self) -> frozenset[int]:
         """The checked outputs (by place among them) hardly any element of which moves when all
         inputs move a little."""
-        source, inputs = self.subject.generator("flat"), self.subject.inputs
         moved = self.function.values(
-            [(x + STEP * x * signed(x, source)).detach().requires_grad_() for x in inputs]
+            shifted(self.subject.inputs, STEP, self.subject.generator("flat"))
         )
         shares = [
             float((a != b).double().mean()) if a.shape == b.shape and a.numel() else 1.0

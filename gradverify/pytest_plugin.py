@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class NotDecided(pytest.PytestWarning):
 
 
 GATE: pytest.StashKey[Gate] = pytest.StashKey()
+RECORDING = pytest.StashKey[ExitStack]()
 
 
 # ---- Hooks
@@ -45,6 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gradverify-isolate",
         action="store_true",
         help="run each check in a worker process: a crash or a hang costs that check alone",
+    )
+    group.addoption(
+        "--gradverify-record",
+        metavar="DIR",
+        help="write specs there for the autograd Functions and operators that the tests call",
     )
     parser.addini(
         "gradverify_files",
@@ -65,6 +71,17 @@ def pytest_configure(config: pytest.Config) -> None:
     undecided = config.getini("gradverify_undecided")
     if undecided not in ("", "warn", "fail"):
         raise pytest.UsageError(f"gradverify_undecided: {undecided!r} must be warn or fail")
+    # The workers of pytest-xdist record by the environment
+    if config.getoption("gradverify_record") and not hasattr(config, "workerinput"):
+        from gradverify import record
+
+        config.stash[RECORDING] = ExitStack()
+        config.stash[RECORDING].enter_context(record(config.getoption("gradverify_record")))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if RECORDING in config.stash:
+        config.stash[RECORDING].close()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

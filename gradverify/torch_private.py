@@ -13,8 +13,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from types import BuiltinMethodType, MethodType
+from functools import partial, wraps
+from types import BuiltinMethodType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -91,6 +91,59 @@ def every_apply(instead: Callable[[type], Callable[..., Any] | None]) -> Iterato
             FunctionMeta.__getattribute__ = before  # type: ignore[method-assign]
         else:
             del FunctionMeta.__getattribute__
+
+
+def watch_apply(
+    look: Callable[[Any, tuple[Any, ...], dict[str, Any]], None],
+) -> Callable[[], None]:
+    """Call `look(cls, arguments, keywords)` before each `apply` of a Function from now on, except
+    while torch.compile traces; return the function that ends this. `apply` stays a class method
+    of this name, which the compiler recognizes. Names that modules bound to `Swish.apply` before
+    are replaced too. (`Function.apply`: a class method until torch 2.13, a builtin since 2.14)"""
+    own = vars(Function).get("apply")
+
+    def apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+        if not torch.compiler.is_dynamo_compiling():
+            look(cls, arguments, keywords)
+        if own is None:
+            return super(Function, cls).apply(*arguments, **keywords)
+        return own.__func__(cls, *arguments, **keywords)
+
+    # The compiler traces no function of torch's own files, and knows them by the file of their code
+    line = own.__func__.__code__.co_firstlineno if own is not None else 1
+    apply.__code__ = apply.__code__.replace(
+        co_filename=inspect.getfile(Function), co_firstlineno=line
+    )
+    bound = [
+        (vars(module), name, value)
+        for module in list(sys.modules.values())
+        if type(module) is ModuleType
+        for name, value in list(vars(module).items())
+        if type(value) in (MethodType, BuiltinMethodType) and applied(value)
+    ]
+    setattr(Function, "apply", classmethod(wraps(Function.apply)(apply)))  # noqa: B010
+    for names, name, value in bound:
+        names[name] = value.__self__.apply
+
+    def end() -> None:
+        if own is None:
+            del Function.apply
+        else:
+            setattr(Function, "apply", own)  # noqa: B010
+        for names, name, value in bound:
+            names[name] = value
+
+    return end
+
+
+def operator_arguments(arguments: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments and keyword-only arguments of an operator, out of those with which torch
+    applies the Function that it generated. (`Metadata`, `TensorListMetadata` of
+    `torch._library.autograd`, 2.4)"""
+    *given, last = arguments
+    if hasattr(last, "input_spec"):
+        *given, last = pytree.tree_unflatten(given, last.input_spec)
+    return given, last.keyword_only_args
 
 
 def _in_place_of_forward(
@@ -463,6 +516,13 @@ def _without_compiler(kernel: Callable[..., Any], *inputs: Any, **keywords: Any)
         del kernel.__dynamo_disable  # type: ignore[attr-defined]
         return _disable_dynamo(kernel)(*inputs, **keywords)
     return kernel(*inputs, **keywords)
+
+
+def graphs_compiled() -> int:
+    """Return the number of graphs that torch.compile has made in this process.
+    (`torch._dynamo.utils.counters`, 2.0)"""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return int(counters.get("stats", {}).get("unique_graphs", 0))
 
 
 def check_compiler() -> None:

@@ -190,9 +190,10 @@ def described(case: Case, subject: Subject | None = None) -> CaseResult:
     atol, rtol = case.settings.tolerances()
     function = FunctionInfo(case.target)
     if subject is not None:
-        found = subject.target
-        file = None if found.file is None else shown_path(found.file, run_folder())
-        function = FunctionInfo(case.target, found.kind, file, found.line)
+        function = replace(function, kind=subject.target.kind)
+        if subject.target.place:
+            file, line, _ = subject.target.place
+            function = replace(function, file=shown_path(file, run_folder()), line=line)
     settings = to_json(replace(case.settings, atol=atol, rtol=rtol))
     return replace(blank(case), function=function, settings=settings)
 

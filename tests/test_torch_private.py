@@ -107,6 +107,52 @@ def test_a_function_that_is_not_answered_is_applied_and_the_hook_goes_and_is_for
     assert doubles(x).grad_fn._forward_cls is Doubles
 
 
+def test_every_apply_is_watched_also_by_a_name_bound_before_until_that_ends():
+    x, seen, here = leaf(2), list[Any](), sys.modules[__name__]
+    before = vars(Function).get("apply")
+    end = private.watch_apply(lambda cls, *given: seen.append((cls, *given)))
+    try:
+        y = here.doubles(x)
+        Own.apply(x)
+        compiled = torch.compile(Doubles.apply, backend="eager", fullgraph=True)
+        graphs = private.graphs_compiled()
+        torch.testing.assert_close(compiled(x), 2 * x)
+        assert private.graphs_compiled() == graphs + 1
+    finally:
+        end()
+    assert y.grad_fn._forward_cls is Doubles and torch.equal(y, 2 * x)
+    mine = [(cls, arguments) for cls, arguments, _ in seen if cls in (Doubles, Own)]
+    assert [cls for cls, _ in mine] == [Doubles, Own] and all(each[0] is x for _, each in mine)
+    doubles(x)
+    assert vars(Function).get("apply") is before and here.doubles == Doubles.apply
+    assert sum(cls is Doubles for cls, *_ in seen) == 1
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_the_arguments_of_an_operator_are_those_of_its_call(listed):
+    seen, name = list[Any](), f"private_arguments::op{listed}"
+    kind = "Tensor[]" if listed else "Tensor"
+    # An operator of lists keeps the apply that Functions have when it is registered
+    end = private.watch_apply(lambda cls, arguments, _: seen.append((cls, arguments)))
+    torch.library.define(name, f"({kind} x, int n, *, float k) -> Tensor")
+    torch.library.impl(name, "CPU", lambda x, n, *, k: (x[0] if listed else x) * n * k)
+    torch.library.register_autograd(
+        name,
+        lambda ctx, g: ([g, None] if listed else g, None),
+        setup_context=lambda ctx, inputs, keyword_only_inputs, output: None,
+    )
+    x: Any = [leaf(2), leaf(2)] if listed else leaf(2)
+    try:
+        getattr(torch.ops.private_arguments, f"op{listed}")(x, 3, k=0.5)
+    finally:
+        end()
+    cls, arguments = seen[-1]
+    assert cls.__name__.startswith(private.GENERATED)
+    given, keywords = private.operator_arguments(arguments)
+    assert keywords == {"k": 0.5} and given[1] == 3
+    assert given[0] is x if not listed else given[0][1] is x[1]
+
+
 @pytest.mark.parametrize("cls", [Doubles, Own])
 def test_while_an_apply_is_answered_torch_itself_can_apply_the_same_function(cls):
     asked = list[type]()

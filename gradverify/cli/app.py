@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, str] = {
     "mutate": "mutate",
     "coverage": "coverage",
     "init": "init",
+    "record": "record",
     "show": "show",
     "schema": "env",
     "env": "env",
@@ -83,8 +84,8 @@ def command(arguments: Sequence[str] = ()) -> Any:
     )
     app.callback()(_root)
     for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
-        # Names of files in a commit may look like options
-        settings = {"allow_interspersed_args": False} if name == "hook" else {}
+        # Names of files in a commit may look like options, and a command has its own
+        settings = {"allow_interspersed_args": False} if name in ("hook", "record") else {}
         app.command(name, cls=PlainCommand, context_settings=settings)(_function(name))
     return typer.main.get_command(app)
 

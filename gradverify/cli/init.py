@@ -42,7 +42,7 @@ NAMED = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
 class Goal:
     """One function. `stem`: the name of its spec, without suffix; `function`: its name in a spec of
     the folder; `target`: its name in a case; `where`: its place, for a comment; `path`, `imports`:
-    the keys that the spec needs; `missing`: why no call is tried."""
+    the keys that the spec needs; `missing`: why no call is tried; `call`: see Sought."""
 
     stem: str
     function: str
@@ -51,6 +51,7 @@ class Goal:
     path: tuple[Path, ...] = ()
     imports: tuple[str, ...] = ()
     missing: str | None = None
+    call: str | None = None
 
 
 def goals(targets: Sequence[str], folder: Path, say: Callable[[str], None]) -> list[Goal]:
@@ -94,22 +95,21 @@ def goals(targets: Sequence[str], folder: Path, say: Callable[[str], None]) -> l
     return list(dict.fromkeys(found))
 
 
-def _of(function: Function, folder: Path) -> Goal:
-    goal = _placed(
-        function.file, function.name, folder, f"{shown(function.file, Path.cwd())}:{function.line}"
-    )
-    name, module = function.name, goal.function.rpartition(f":{function.name}")[0]
-    if function.kind == "operator" and module.endswith(".py"):
-        return replace(
-            goal,
-            function=name,
-            target=name,
-            path=(function.file.parent,),
-            imports=(function.file.stem,),
-        )
-    if function.kind == "operator":
+def goal_of(kind: str, name: str, file: Path, line: int, folder: Path) -> Goal:
+    """Return the goal of a Function or an operator in a file."""
+    goal = _placed(file, name, folder, f"{shown(file, Path.cwd())}:{line}")
+    module = goal.function.rpartition(f":{name}")[0]
+    if kind == "operator" and module.endswith(".py"):
+        return replace(goal, function=name, target=name, path=(file.parent,), imports=(file.stem,))
+    if kind == "operator":
         return replace(goal, function=name, target=name, imports=(module,))
-    if function.inside is None:
+    return goal
+
+
+def _of(function: Function, folder: Path) -> Goal:
+    name = function.name
+    goal = goal_of(function.kind, name, function.file, function.line, folder)
+    if function.kind == "operator" or function.inside is None:
         return goal
     name = name.rpartition(".")[2]
     missing = (
@@ -159,10 +159,6 @@ def _placed(file: Path, name: str, folder: Path, where: str) -> Goal:
 def init_command(options: Options, out: Output) -> int:
     """Write a spec for functions, or for every autograd Function of a file, folder or package, with
     inputs that a call was made with."""
-    from gradverify.model.codec import as_text
-    from gradverify.spec.scaffold import Entry, scaffold
-    from gradverify.spec.schema import json_schema
-
     jobs = dict(values.settled([("--jobs", options.jobs, values.jobs)])).get("--jobs", 1)
     output = Path(options.output)
     files = dict[Path, list[Goal]]()
@@ -178,17 +174,10 @@ def init_command(options: Options, out: Output) -> int:
             f"{', '.join(options.target)}; name a callable or a module as module:name"
         )
         return NOTHING_CHECKED
-    if not options.force and not options.dry_run:
-        for file in [file for file in files if is_file(file)]:
-            out.say(
-                f"{file.as_posix()} is there already and stays as it is: --force overwrites it, -o "
-                "names another file"
-            )
-            del files[file]
-    for file in files if not options.dry_run else ():
-        promise(file, "-o")
+    if not options.dry_run:
+        leave_existing(files, options.force, out)
     found = (
-        _tried([goal for several in files.values() for goal in several], folder, jobs, out)
+        by_trial([goal for several in files.values() for goal in several], folder, jobs, out)
         if files
         else {}
     )
@@ -196,40 +185,20 @@ def init_command(options: Options, out: Output) -> int:
         return found if isinstance(found, int) else OK
     schema = folder / SCHEMA_FILE
     for file, several in files.items():
-        above = file.absolute().parent
-        about = ", ".join(
-            dict.fromkeys(
-                goal.where.rpartition(":")[0] or goal.where or goal.function for goal in several
-            )
-        )
-        path = dict.fromkeys(
-            Path(os.path.relpath(each, above)).as_posix() for goal in several for each in goal.path
-        )
-        entries = [Entry(goal.function, goal.where, found[goal]) for goal in several]
-        text = scaffold(
-            about,
-            os.path.relpath(schema, above),
-            entries,
-            list(path),
-            list(dict.fromkeys(name for goal in several for name in goal.imports)),
-        )
+        text = spec_of(file, several, found)
         if options.dry_run:
             out.write(f"# {file.as_posix()}\n{text}" if len(files) > 1 else text)
             continue
-        keep(promise(file), text)
-        problems = gather([str(file)]).problems
-        if problems:
-            raise RuntimeError(f"init wrote a spec that is not valid: {problems[0]}")
+        keep_spec(file, text)
         out.write(f"wrote {file.as_posix()}\n")
-        for entry in entries:
-            missing, note = entry.proposal.missing, entry.proposal.note
+        for goal in several:
+            missing, note = found[goal].missing, found[goal].note
             outcome = f"TODO: {missing}" if missing else f"forward runs. {note}" if note else "runs"
-            out.write(f"  {entry.function.rpartition(':')[2]}: {outcome}\n")
+            out.write(f"  {goal.function.rpartition(':')[2]}: {outcome}\n")
     faulty = any(proposal.fault is not None for proposal in found.values())
     runs = any(proposal.missing is None for proposal in found.values())
     if not options.dry_run:
-        if not schema.exists():
-            keep(promise(schema), as_text(json_schema()))
+        if keep_schema(schema):
             out.write(
                 f"wrote {os.path.relpath(schema)}, which editors with a YAML language server "
                 "complete and check specs by\n"
@@ -242,7 +211,64 @@ def init_command(options: Options, out: Output) -> int:
     return INTERNAL if faulty else OK if runs else NOT_JUDGED
 
 
-def _tried(
+def leave_existing(files: dict[Path, list[Goal]], force: bool, out: Output) -> None:
+    """Remove the specs that exist, unless forced, and say so; check that the others can be
+    written."""
+    for file in [file for file in files if is_file(file) and not force]:
+        out.say(
+            f"{file.as_posix()} is there already and stays as it is: --force overwrites it, -o "
+            "names another file"
+        )
+        del files[file]
+    for file in files:
+        promise(file, "-o")
+
+
+def spec_of(
+    file: Path, several: Sequence[Goal], found: Mapping[Goal, Proposal], recorded: bool = False
+) -> str:
+    """Return the text of a spec, next to whose folder the schema is."""
+    from gradverify.spec.scaffold import Entry, scaffold
+
+    above = file.absolute().parent
+    about = ", ".join(
+        dict.fromkeys(
+            goal.where.rpartition(":")[0] or goal.where or goal.function for goal in several
+        )
+    )
+    path = dict.fromkeys(
+        Path(os.path.relpath(each, above)).as_posix() for goal in several for each in goal.path
+    )
+    return scaffold(
+        about,
+        SCHEMA_FILE,
+        [Entry(goal.function, goal.where, found[goal]) for goal in several],
+        list(path),
+        list(dict.fromkeys(name for goal in several for name in goal.imports)),
+        recorded,
+    )
+
+
+def keep_spec(file: Path, text: str) -> None:
+    """Write a spec. Raises RuntimeError if it is not valid."""
+    keep(promise(file), text)
+    problems = gather([str(file)]).problems
+    if problems:
+        raise RuntimeError(f"wrote a spec that is not valid: {problems[0]}")
+
+
+def keep_schema(file: Path) -> bool:
+    """Write the schema of specs, if it is not there; return whether it was not."""
+    from gradverify.model.codec import as_text
+    from gradverify.spec.schema import json_schema
+
+    missing = not file.exists()
+    if missing:
+        keep(promise(file), as_text(json_schema()))
+    return missing
+
+
+def by_trial(
     wanted: Sequence[Goal], folder: Path, jobs: int, out: Output
 ) -> Mapping[Goal, Proposal] | int:
     """Try each goal and return what was found, or the exit code after Ctrl-C or SIGTERM."""
@@ -251,7 +277,11 @@ def _tried(
     project = folder_of(folder)
     around = (str(folder), str(project)) if project not in (None, folder) else ()
     sought = [
-        Sought(goal.target, Search(str(folder), (*map(str, goal.path), *around), goal.imports))
+        Sought(
+            goal.target,
+            Search(str(folder), (*map(str, goal.path), *around), goal.imports),
+            goal.call,
+        )
         for goal in trying
     ]
     proposals = tried(sought, jobs, out) if sought else []

@@ -340,6 +340,10 @@ OPTIONS: Mapping[str, Option] = {
         "A module to import first, because it registers the operators (repeatable).",
         many=True,
     ),
+    "command": Option(
+        "", "COMMAND", "A command that starts Python, with its arguments.", many=True
+    ),
+    "notes": Option("--notes", "DIR", "Write specs for calls noted there.", more={"hidden": True}),
     "force": _flag("--force", "Overwrite specs that exist."),
     "dry_run": _flag("-n --dry-run", "Print the specs, write nothing."),
 }

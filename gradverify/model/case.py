@@ -264,6 +264,7 @@ class Case:
 
     `kwargs`: plain values by keyword, `keywords`: tensors; `layout`: of every input tensor that
     names no layout and can have it.
+    `gradients`: inputs and parameters whose gradient is in an attribute of the tensor, by name.
     `sources`: globs relative to `search.folder`. `other_device`: the device whose gradients are
     compared with those of the check's own, where the matrix names several.
     """
@@ -288,3 +289,4 @@ class Case:
     layout: Layout | None = None
     sources: tuple[str, ...] = ()
     other_device: str | None = None
+    gradients: Mapping[str, str] = field(default_factory=dict)

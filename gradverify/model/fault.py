@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any, TypeVar
 
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import CaseResult, Fault, Finding, Frame
 
+Value = TypeVar("Value")
 FRAMES = 8  # the last ones of a traceback
 LONGEST = 1000  # characters of an exception's text in a report
 FAILED = "gradverify itself failed"
@@ -39,6 +41,20 @@ class UserCodeError(Exception):
     def finding(self) -> Finding:
         """The finding that reports this error."""
         return Finding(self.code, self.message, hint=self.hint, frames=self.frames)
+
+
+def attempted(call: Callable[..., Value], *given: Any, **named: Any) -> Value | UserCodeError:
+    """Return the result of a call, or the UserCodeError raised in it."""
+    try:
+        return call(*given, **named)
+    except UserCodeError as error:
+        return error
+
+
+def tried(call: Callable[..., Value], *given: Any, **named: Any) -> Value | None:
+    """Return the result of a call; None where it raises UserCodeError."""
+    found = attempted(call, *given, **named)
+    return None if isinstance(found, UserCodeError) else found
 
 
 class ToolError(BaseException):

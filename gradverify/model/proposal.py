@@ -9,13 +9,18 @@ from dataclasses import dataclass, field
 from gradverify.model.case import InputRecipe, Json, Search
 from gradverify.model.result import Fault
 
+SMALL_SIZE = 4
+"""Sizes that a recorded call keeps; an integer above that equals one of its sizes on purpose."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A function for which a call is sought. `target`: as in a case."""
+    """A function for which a call is sought. `target`: as in a case; `call`: the file of a recorded
+    call, which is to be repeated in small."""
 
     target: str
     search: Search
+    call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

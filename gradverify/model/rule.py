@@ -20,7 +20,8 @@ class RuleInfo:
     file: the module of rules/ that contains its function `gvNNN`; by default the one named as its
     page.
     needs: the conditions for running it, separated by commas: names in rules/engine.py, codes that
-    must not have been found, and "setting KEY" where the spec may turn it off. spoils: why a rule
+    must not have been found (a rule that comes later runs ahead where this one finds anything), and
+    "setting KEY" where the spec may turn it off. spoils: why a rule
     that requires this one's code not to be found does not run after it.
     severity: "warning" for a hazard in a function whose gradients are right.
     catches: the file of specs/gallery with a function that has the fault.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +27,7 @@ from gradverify.rules.differ import dust, flat, largest
 from gradverify.subject.damage import Damage, Damaged, damages, done
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import tried
 from gradverify.subject.machine import compute_on_one_thread
 from gradverify.subject.prepare import prepare
 from gradverify.subject.subject import Argument, Subject
@@ -100,9 +99,8 @@ class Samples:
             seed, check = self._evidence.settings.seed, self._evidence.subject.case.check
             source = generator(seed, check, f"{argument.name} elsewhere {n}")
             inputs.append(other_point(argument, n, source))
-        try:
-            seen = self._at(inputs)
-        except UserCodeError:
+        seen = tried(self._at, inputs)
+        if seen is None:
             return None
         finite = (
             bool(g.isfinite().all()) for _, gradients in seen for g in gradients if g is not None
@@ -356,6 +354,7 @@ def _remedies(subject: Subject, damage: Damage) -> Iterator[str]:
     ]
     ways += [("found at other inputs of the same shapes", partial(moved, n)) for n in OTHERS]
     for sentence, other in ways:
-        with suppress(UserCodeError):
-            if (twin := other()) is not None and _killed_by(_run(twin, damage)):
-                yield sentence
+        twin = tried(other)
+        result = None if twin is None else tried(_run, twin, damage)
+        if result is not None and _killed_by(result):
+            yield sentence

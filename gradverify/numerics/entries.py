@@ -845,9 +845,6 @@ class Sweep:
             for t, size in enumerate(np.diff(point.starts).tolist())
             for o, part in enumerate(point.parts)
         }
-        self.groups = {
-            t: ColourGroups(self, plan, np.ones(plan.size, bool)) for t, plan in self.plans.items()
-        }
 
     @property
     def budget_ended(self) -> bool:
@@ -860,15 +857,20 @@ class Sweep:
         whether the elements add up; return the tensors whose groups contradict their plan. Raises
         Spent."""
         point, broken = self.run.point, self.broken
-        for groups, bundle, a in self._bundles():
+        grouped = {
+            t: ColourGroups(self, plan, np.ones(plan.size, bool)) for t, plan in self.plans.items()
+        }
+        for groups, bundle, a in self._bundles(grouped):
             if not self._judge(groups, bundle, a):
                 broken.update(bundle.tensor.tolist())
-        for t, groups in self.groups.items():
+        for t, groups in grouped.items():
             if t not in broken and not groups.add_off_pattern(self.strays):
                 broken.add(t)
         self.complete = not broken
-        if self.groups and self.complete:
-            broken = self._off_together() - {  # although no individually measured element is wrong
+        if grouped and self.complete:
+            broken = self._off_together(
+                grouped
+            ) - {  # although no individually measured element is wrong
                 tensor
                 for tensor, output in self.tallies
                 if self.confirmed[tensor, output] or self.budget_ended
@@ -888,7 +890,9 @@ class Sweep:
                     tally.add_zeros(missing, np.zeros(1), np.array([resolution]))
         return broken
 
-    def _bundles(self) -> Iterator[tuple[ColourGroups | None, Bundle, Array]]:
+    def _bundles(
+        self, grouped: Mapping[int, ColourGroups]
+    ) -> Iterator[tuple[ColourGroups | None, Bundle, Array]]:
         """Yield bundles of n lines with their analytic values [n, M]: single columns, then the
         groups of each tensor, until one of them proves wrong."""
         run, point, m = self.run, self.run.point, len(self.run.point.f0)
@@ -907,7 +911,7 @@ class Sweep:
         one_tile = sum(counts.values()) <= self.room
         spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
         values, self.strays = analytic_values(run, self.weights, spans, verify=True)
-        for t, groups in self.groups.items():
+        for t, groups in grouped.items():
             for span in pieces(counts[t], counts[t] if one_tile else self.room):
                 if not one_tile and t not in self.broken:
                     part = range(span.start, span.stop)
@@ -940,14 +944,14 @@ class Sweep:
             pairs.append(replace(pair, groups=columns, row_groups=rows))
         return pairs
 
-    def _off_together(self) -> set[int]:
+    def _off_together(self, grouped: Mapping[int, ColourGroups]) -> set[int]:
         """Return the tensors for which one direction and one cotangent of the whole function
         disagree, though the elements agree: their structure is another one."""
         run = self.run
         point = self.run.point
         patterns = dict(self.run.structure.patterns)
         along = list[Directions]()
-        for t, groups in self.groups.items():
+        for t, groups in grouped.items():
             drawn = draw_directions(point, t, VERIFIED_ALONG, run.survey.direction_samples[t])
             if not groups.plain.all():  # a tie missed by the structure may move other outputs
                 move = np.where(groups.plain, drawn.moves[0], 0.0)

@@ -86,10 +86,11 @@ class GroupLine:
         return np.asarray(self.column_of != NO_ENTRY)
 
     @cached_property
-    def place(self) -> Index:
+    def place(self) -> Index | slice:
         """The position in `columns` of each output's column [M]; arbitrary where an output shows
         none."""
-        return np.minimum(np.searchsorted(self.columns, self.column_of), len(self.columns) - 1)
+        place = np.searchsorted(self.columns, self.column_of)
+        return in_a_row(np.minimum(place, len(self.columns) - 1))
 
     @cached_property
     def _start(self) -> tuple[Array, Array]:
@@ -110,7 +111,8 @@ class GroupLine:
             to, change = np.where(free, to, x), np.where(free, change, t * move)
             f = self.point.values_at(columns, to)
             f = np.where(self.in_pattern & ~free[self.place], np.nan, f)
-        return f, np.where(self.in_pattern, change.take(self.place), t)
+        by = change[self.place]
+        return f, by if self.in_pattern.all() else np.where(self.in_pattern, by, t)
 
 
 @dataclass(frozen=True)
@@ -788,12 +790,13 @@ def quick_samples(
     """Sample f along the lines of a bundle: two forward calls per line and rung, or one where only
     the samples `above` x are taken, with f(x) below."""
     n, m = len(bundle.lines), len(point.f0)
-    up, down = np.full((2, len(rungs), n, m), np.nan)
+    up, down = np.empty((2, len(rungs), n, m))
     step_up, step_down = np.empty((2, len(rungs), n, m if bundle.grouped else 1))
     for i, line in enumerate(bundle.lines):
         for r, k in enumerate(rungs):
             samples = two_sides(line, k, point.f0 if above else None)
             if samples is None:
+                up[r, i] = down[r, i] = np.nan
                 step_up[r, i] = step_down[r, i] = step(1.0, k) * line.size
             else:
                 up[r, i], down[r, i], step_up[r, i], step_down[r, i] = samples

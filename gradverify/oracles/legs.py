@@ -107,7 +107,7 @@ def as_reference(subject: Subject) -> Subject:
     target = oracle_target(
         str(subject.case.oracles.reference), "reference", case.init, dtype, device
     )
-    other = subject.twin(subject.arguments, target=target)
+    other = subject.twin(target=target)
     other.case, other.narrow = case, subject.narrow
     if other.narrow is not None:
         other.count_for(other.narrow)

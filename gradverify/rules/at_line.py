@@ -38,7 +38,7 @@ def at_forward(finding: Finding, evidence: Evidence, written: str | None = None)
     writes into the input called `written`; for any other callable at its definition."""
     target, positions = evidence.subject.target, evidence.subject.positions
     if target.kind != "autograd.Function":
-        return replace(finding, file=target.file, line=target.line, source=target.source)
+        return at(finding, target.place)
     number = next(
         (
             n
@@ -64,10 +64,8 @@ def at(finding: Finding, place: Place | None) -> Finding:
 def at_returned(finding: Finding, subject: Subject, made: bool = True) -> Finding:
     """Place a finding at the definition of the checked function; or, if `made`, at the line of its
     backward that computes the gradient in question."""
-    target = subject.target
     place = returned_line(subject, finding.input) if made and finding.input else None
-    line, source = (place.line, place.source) if place else (target.line, target.source)
-    return replace(finding, file=target.file, line=line, source=source) if target.file else finding
+    return at(finding, place or subject.target.place)
 
 
 # ---- Which of several Functions inside a callable or module has the wrong backward: the Function

@@ -236,7 +236,7 @@ TANGENTS = (
 
 
 def gv108(evidence: Evidence) -> Findings:
-    reason, pushed = _unsupported(evidence), evidence.modes.forward_mode
+    reason = _unsupported(evidence)
     if reason is not None and evidence.settings.forward_ad is not True:
         raise NotApplicable(reason)
     if reason is not None:
@@ -245,7 +245,7 @@ def gv108(evidence: Evidence) -> Findings:
             f"the spec says `forward_ad: true`, but {reason}",
             hint="add a `jvp` staticmethod, or leave out `forward_ad: true`",
         )
-    elif isinstance(pushed, UserCodeError):
+    elif isinstance(pushed := evidence.modes.forward_mode, UserCodeError):
         yield Finding("GV108", f"jvp is declared, but {pushed.message}", frames=pushed.frames)
     elif pushed.damaged:
         name = evidence.inputs[pushed.damaged[0]].name

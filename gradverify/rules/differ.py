@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, combinations
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from gradverify.numerics.function.coordinates import flat_all, flat_real, number
 from gradverify.numerics.roundoff import Bits
 from gradverify.rules.shown import Findings, Result, apart, element_name, results
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
-from gradverify.subject.draw import generator, signed
+from gradverify.subject.draw import generator, shifted
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.forms import dtype_name
 from gradverify.subject.rounding import Anew
@@ -243,6 +244,18 @@ def on_another_graph(
             )
 
 
+def seldom(found: Finding) -> Finding:
+    """Return the finding (GV205 or GV206) for a difference that shows in one call and not in the
+    next, so that it does not depend on the way of the call."""
+    who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
+    return replace(
+        found,
+        code=code,
+        message=f"{who} is not deterministic: {found.message}; and the same call again gives these",
+        hint=ANOTHER,
+    )
+
+
 def random_backward(evidence: Evidence) -> str | None:
     """Return why gradients in two layouts cannot be compared: backward draws random numbers. None
     where it does not.
@@ -385,12 +398,9 @@ def nudged(
     def measured() -> None:
         here = measure(inputs)
         for nudge in range(NUDGES):
-            source = evidence.subject.generator(f"input nudge {nudge}")
-            signs = [signed(x, source) for x in inputs]
             for side in (size, -size):
-                there = measure(
-                    [x + side * x.abs() * sign for x, sign in zip(inputs, signs, strict=True)]
-                )
+                source = evidence.subject.generator(f"input nudge {nudge}")
+                there = measure(shifted(inputs, side, source))
                 far.append(_finite(there - here).abs())
 
     tried(measured)

@@ -189,19 +189,18 @@ def with_severity(finding: Finding) -> Finding:
 def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
     found: frozenset[str] = frozenset()
     stopped: str | None = None
-    settings, met = evidence.settings, Counter[str]()
+    settings, met, ran = evidence.settings, Counter[str](), set[str]()
     for info in _waiting(evidence):
+        if info.code in ran:  # ahead of its place
+            continue
         if not settings.looks_for(info.code):
             yield Examined(RuleRun(info.code, "ignored"))
-        elif stopped:
+            continue
+        if stopped:
             yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
-        else:
-            with (
-                evidence.spending.bound(info.price.forward, info.price.backward)
-                if info.price
-                else nullcontext()
-            ):
-                examined = _tried(info, evidence, found)
+            continue
+        for examined in _with_presupposed(info, evidence, found, ran):
+            ran.add(examined.run.code)
             # A code that another rule has already reported (GV201 by GV210) is not repeated
             own = tuple(
                 each
@@ -218,7 +217,7 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
                 for code in sorted(found)
                 if book()[code].refused and evidence.backward.error is not None
             )
-            stopped = next(chain(stops, refused), None)
+            stopped = stopped or next(chain(stops, refused), None)
             if (own or examined.fault) and lost(evidence.subject.on):
                 stopped = stopped or f"{info.code}, where the device was lost"
             if examined.fault is not None:
@@ -231,6 +230,38 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
             yield examined
             if found and briefly:
                 return
+
+
+def _with_presupposed(
+    info: RuleInfo, evidence: Evidence, found: frozenset[str], ran: set[str]
+) -> Sequence[Examined]:
+    """Run a rule. Where it finds anything, first come the rules that this presupposes or is
+    reported as and that have not run yet; if one of those finds an error, the rule does not
+    apply."""
+    own = _bounded(info, evidence, found)
+    if not own.findings:
+        return (own,)
+    evidence.doubted = True
+    needs = info.needs.split(", ")
+    first = [
+        _bounded(each, evidence, found)
+        for each in runnable()
+        if each.code in (*needs, *(finding.code for finding in own.findings))
+        and not (each.last or each.code in (*ran, info.code))
+        and evidence.settings.looks_for(each.code)
+    ]
+    wrong = frozenset(each.run.code for each in first if _has_error(each))
+    if wrong.intersection(needs):
+        reason = unmet(info, evidence, wrong)
+        own = Examined(RuleRun(info.code, "not_applicable", reason, own.run.calls))
+    return (*first, own)
+
+
+def _bounded(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
+    """Run a rule, within the budget if it has a price."""
+    price = info.price
+    with evidence.spending.bound(price.forward, price.backward) if price else nullcontext():
+        return _tried(info, evidence, found)
 
 
 def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:

@@ -37,7 +37,7 @@ from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.forms import dtype_name
 from gradverify.subject.iterating import Endless, watched
 from gradverify.subject.rounding import ROUNDOFF, TF32, Perturbed, Rounded, shaken
-from gradverify.subject.subject import Subject, filled
+from gradverify.subject.subject import Argument, Subject, filled
 from gradverify.torch_private import without_modes
 
 # ---- GV112 low-precision: in bfloat16 or float16 the function is further off than rounding every
@@ -260,12 +260,7 @@ def _filled(evidence: Evidence, subject: Subject, v: Sequence[Tensor]) -> list[T
 
 def _at(evidence: Evidence, point: Point) -> Subject:
     moved = iter(point)
-    return evidence.subject.twin(
-        [
-            replace(a, value=next(moved).detach()) if a.differentiable else a
-            for a in evidence.subject.arguments
-        ]
-    )
+    return evidence.subject.mapped(lambda a: next(moved).detach() if a.differentiable else a.value)
 
 
 def gv117(evidence: Evidence) -> RuleResults:
@@ -532,15 +527,14 @@ def _like_float64(evidence: Evidence, seen: Point) -> bool:
 
 def _cast(subject: Subject, *to: Mapping[torch.dtype, torch.dtype]) -> Subject:
     """Return the same function with its tensors cast by each of these mappings in turn."""
-    arguments = list(subject.arguments)
-    for dtypes in to:
-        arguments = [
-            replace(a, value=a.value.to(dtypes[a.value.dtype]))
-            if a.is_tensor and a.value.dtype in dtypes
-            else a
-            for a in arguments
-        ]
-    return subject.twin(arguments)
+
+    def value(argument: Argument) -> Tensor:
+        x: Tensor = argument.value
+        for dtypes in to:
+            x = x.to(dtypes.get(x.dtype, x.dtype))
+        return x
+
+    return subject.mapped(value)
 
 
 def without_float64(dtype: str, refusal: str) -> Finding:

@@ -15,7 +15,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
 from gradverify.rules.at_line import at_forward, at_forward_of
-from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
+from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient, seldom
 from gradverify.rules.engine import NotApplicable
 from gradverify.rules.shown import Findings, changed, element_name
 from gradverify.subject.ambient import generator_name
@@ -332,7 +332,10 @@ def gv215(evidence: Evidence) -> Findings:
             output=place,
             hint=(VERSIONS if place is None else OUTPUTS) if evidence.forward.nodes else READ_AGAIN,
         )
-        if argument.parameter:
+        again, tensors_again = made()
+        if _stale(evidence, again, argument, tensors_again[n]) is None:
+            yield seldom(replace(finding, output=None))
+        elif argument.parameter:
             of_parameters.append(finding)
         else:
             yield finding

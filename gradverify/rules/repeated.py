@@ -18,7 +18,6 @@ from gradverify.model.result import Finding, Reproduced, Severity
 from gradverify.numerics.function.coordinates import UNITS, flat_real
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
-    ALL_SUBSETS,
     ANOTHER,
     Difference,
     Repeats,
@@ -30,7 +29,6 @@ from gradverify.rules.differ import (
     largest,
     on_another_graph,
     other_gradient,
-    subsets,
 )
 from gradverify.rules.engine import NotApplicable, refused
 from gradverify.rules.shown import Findings, RuleResults, apart, changed, element_name
@@ -174,11 +172,11 @@ def _off(a: Tensor, b: Tensor) -> Tensor:
 
 
 # ---- GV206 backward-deterministic: backward gives other gradients when it is called again
-CALLS, FEW = 20, 4  # compared calls; fewer where each needs a forward of its own
-LEFT_OF_60 = 32  # of 60 backward calls; other rules take 28 for one input and one output
+# Compared calls: a fault of every twentieth call shows. The rules before this one compare theirs,
+# which have the same numbers, too
+CALLS = 20
 # Calls of a backward that draws: a mask that drops 5 % of three elements is missed once in 10,000
 SEEDS = 60
-REUSES = 2  # calls of one graph that show whether it can be used again
 ULPS = 4
 DRAWN = (
     "backward must be the derivative of the forward that ran: what that drew must be saved, and "
@@ -215,15 +213,23 @@ class Odd(NamedTuple):
 
 
 def gv206(evidence: Evidence) -> RuleResults:
-    before = evidence.poisoned.repeats
-    inputs, outputs = len(evidence.inputs), len(evidence.forward.checked)
-    calls = (
-        CALLS
-        if inputs > ALL_SUBSETS
-        else max(FEW, min(CALLS, LEFT_OF_60 - len(subsets(inputs)) - inputs - 3 * outputs))
+    before, worked = evidence.poisoned.repeats, evidence.worked.gradients
+    same = [*evidence.reused, *(returned.values for returned in evidence.repeats or ())]
+    steady = all(all(map(equal, worked, each)) for each in (*before, *same))
+    doubtful = (
+        evidence.doubted
+        or evidence.settings.deterministic
+        or not steady
+        or "jacobian" in vars(evidence)  # whose calls have other cotangents
     )
-    planned = evidence.spending.some(range(2 + len(before), calls + 1), 0, 1, "repeats")
-    odd, number, counted = _compared(evidence, _backwards(evidence, planned), before)
+    more = CALLS - (0 if doubtful else evidence.subject.calls.backward)
+    planned = evidence.spending.some(range(more), 0, 1, "repeats") if more > 0 else ()
+    further = (
+        evidence.function.vjp(evidence.cotangents("base"))
+        for _ in planned
+        if evidence.function.reusable
+    )
+    odd, number, counted = _compared(evidence, chain(same, further), before)
     if odd and evidence.repeats is not None:
         first = odd[0].calls[0]
         odd, number, counted = _compared(
@@ -274,23 +280,6 @@ def gv206(evidence: Evidence) -> RuleResults:
     yield f"{number} identical calls compared, the first of the process among them"
     if in_words(counted):
         yield in_words(counted)
-
-
-def _backwards(evidence: Evidence, numbers: Sequence[int]) -> Iterator[Gradients]:
-    """Yield the gradients of repeated backwards for the base cotangents, on another graph than the
-    base one; among them the repeats that GV207 and GV227 use as well.
-
-    These come after two backwards of that graph: on the base graph, whose saved tensors are
-    watched, torch would not notice that a saved tensor was written to.
-    """
-    for _ in numbers[:REUSES]:
-        yield evidence.function.vjp(evidence.cotangents("base"))
-    again = (evidence.repeats or ())[: len(numbers) - REUSES] if len(numbers) > REUSES else ()
-    yield from (returned.values for returned in again)
-    for number in numbers[REUSES + len(again) :]:
-        if number > FEW and not evidence.function.reusable:
-            return
-        yield evidence.function.vjp(evidence.cotangents("base"))
 
 
 def _compared(

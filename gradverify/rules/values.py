@@ -23,7 +23,7 @@ from gradverify.numerics.pairs.pair import (
 from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled
-from gradverify.rules.at_line import at_forward
+from gradverify.rules.at_line import at, at_forward
 from gradverify.rules.engine import NotApplicable
 from gradverify.rules.shown import (
     Findings,
@@ -324,14 +324,15 @@ def blamed(
     if any(pair.count(Outcome.PASS, Outcome.KINK) != pair.compared for pair in pairs):
         return finding
     spec = evidence.subject.case.spec
-    return replace(
+    found = replace(
         finding,
         message=f"{name} is wrong, not backward: {finding.message}",
-        file=(target and target.file) or spec.path,
-        line=target.line if target else spec.line,
-        source=target.source if target else None,
+        file=spec.path,
+        line=None if target else spec.line,
+        source=None,
         hint=f"backward agrees with {evidence.difference} on every element: correct {name}",
     )
+    return at(found, target.place if target else None)
 
 
 # ---- GV105 reference-value: the forward differs from the reference's

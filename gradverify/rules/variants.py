@@ -23,7 +23,6 @@ from gradverify.model.result import Finding, Frame, Severity
 from gradverify.oracles.legs import Kernel
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
-    ANOTHER,
     DUST,
     SIXTEEN,
     Called,
@@ -38,6 +37,7 @@ from gradverify.rules.differ import (
     off,
     random_backward,
     rounded_anew,
+    seldom,
     side,
     subsets,
     tolerance,
@@ -183,7 +183,7 @@ def gv225(evidence: Evidence) -> Findings:
                         evidence.base, evidence.cotangents("base"), retain=True
                     ),
                 )
-            twin = evidence.subject.twin(evidence.subject.arguments)
+            twin = evidence.subject.twin()
             twin.around = partial(autocast, inside)
             return side(twin, evidence, evidence.cotangents("base"))
 
@@ -197,7 +197,7 @@ def gv225(evidence: Evidence) -> Findings:
             if casts_inside(evidence.subject):
                 return
             if next(varied(evidence, variant, partial(call, inside)), None) is None:
-                yield _seldom(finding)
+                yield seldom(finding)
             else:
                 yield at_forward(finding, evidence) if inside and not finding.frames else finding
             return
@@ -557,7 +557,7 @@ def gv211(evidence: Evidence) -> RuleResults:
             refusals.append(f"with inputs {what} {found.message}")
             continue
         if found is not None and tried(_comes_again, evidence, layout) is False:
-            yield _seldom(found)
+            yield seldom(found)
             return
         if found is not None:  # reported for the first argument that causes it on its own
             for argument in (a for a in own if a.value.numel() > 1):
@@ -572,18 +572,6 @@ def gv211(evidence: Evidence) -> RuleResults:
     if refusals and len(refusals) == len(chosen):
         raise NotApplicable(refusals[0])
     yield from refusals
-
-
-def _seldom(found: Finding) -> Finding:
-    """Return the finding (GV205 or GV206) for a difference that shows in one call and not in the
-    next, so that it does not depend on the way of the call."""
-    who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
-    return replace(
-        found,
-        code=code,
-        message=f"{who} is not deterministic: {found.message}; and the same call again gives these",
-        hint=ANOTHER,
-    )
 
 
 def _comes_again(evidence: Evidence, layout: Layout) -> bool:
@@ -879,9 +867,14 @@ def gv201(evidence: Evidence) -> Findings:
     # They came of one graph, which gives other gradients the second time
     if evidence.repeats is not None and not evidence.reusable:
         seen = halves.apart(*factors)
+    alone = halves.one_alone()
     for place, argument in enumerate(evidence.inputs):
         whole, parts = halves.together[place], seen[place]
         worst = _worst(evidence, argument, whole, parts)
+        apart = worst is None and alone is not None
+        if worst is None and alone is not None:
+            parts = alone[place]
+            worst = _worst(evidence, argument, whole, parts, evidence.rtol)
         # Where any backward loses it
         if (
             worst is not None
@@ -900,6 +893,15 @@ def gv201(evidence: Evidence) -> Findings:
             continue
         mine, theirs = in_digits(float(whole[worst]), float(parts[worst]))
         where = element_name(argument.name, argument.value, worst)
+        if apart:
+            yield Finding(
+                "GV201",
+                f"backward is not linear in grad_output: at {where} it gives {mine} for one "
+                f"grad_output, but {theirs} when its largest element comes alone, then the rest",
+                input=argument.name,
+                hint=ONCE,
+            )
+            return
         yield _found(
             halves,
             argument.name,
@@ -997,6 +999,19 @@ class _Halves:
         return [
             (a / grow + b / shrink) / (1 + self._whole) for a, b in zip(large, small, strict=True)
         ]
+
+    def one_alone(self) -> list[Tensor] | None:
+        """Return the sum of the gradients for the largest element of v alone, and for all others:
+        a backward may take another way for a grad_output that is zero but for an element. None
+        where v has one element, or where each backward costs a forward."""
+        if self._whole or not self._evidence.reusable:
+            return None
+        one = [torch.zeros_like(v) for v in self.v]
+        place = max(range(len(one)), key=lambda each: largest(self.v[each]))
+        at = int(self.v[place].reshape(-1).abs().argmax())
+        one[place].view(-1)[at] = self.v[place].reshape(-1)[at]
+        rest = [v - each for v, each in zip(self.v, one, strict=True)]
+        return [a + b for a, b in zip(self.gradients(one), self.gradients(rest), strict=True)]
 
     def linear_in_float64(self) -> bool:
         """Return whether backward is linear in float64, so that only float32 loses digits of the

@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from gradverify.model.case import Case, InputRecipe, Search
 from gradverify.model.element import Element
 from gradverify.model.event import Planned
-from gradverify.model.fault import UserCodeError
+from gradverify.model.fault import UserCodeError, attempted
 from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.mutation import MutatedCheck
 from gradverify.model.result import CaseResult
@@ -204,6 +204,7 @@ def run_case(
     changed: tuple[str, ...] = (),
     into: Path | None = None,
     own_process: bool = False,
+    own: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> CaseResult:
     """Prepare and verify one case, and return its result. Only Ctrl-C raises.
 
@@ -211,16 +212,20 @@ def run_case(
     inputs are made. `changed`: changes that the modules of the check made to this process when they
     were imported. `into`: the file for the output, which another process reads if this one ends.
     `own_process`: this process ends with the check, and was set up by `machine.imports`; otherwise
-    torch's and NumPy's settings and random generators are restored, and nothing else.
+    torch's and NumPy's settings and random generators are restored, and nothing else. `own`: the
+    parts of gradverify before the user's code was imported; None: those of now.
     """
     from gradverify.subject.find import importable
-    from gradverify.subject.instruments import replaced
+    from gradverify.subject.instruments import changed_parts, own_parts, parts_of, replaced
     from gradverify.subject.machine import as_torch_starts, compute_on_one_thread, undisturbed
     from gradverify.subject.on_cuda import most_memory, start_of_memory
     from gradverify.subject.prepare import prepare
+    from gradverify.subject.target import load
     from gradverify.verify import broken, verify
 
     started, put_back, before = time.perf_counter(), list[str](), replaced()
+    own = own_parts() if own is None else own
+    now: Mapping[str, tuple[Any, ...]] = {}
     with captured(into) as printed, ExitStack() as stack:
         if not own_process:
             stack.enter_context(undisturbed())
@@ -232,16 +237,20 @@ def run_case(
                 subject = prepare(case)
                 prepared()
                 compute_on_one_thread(subject.size)
+                oracles = parts_of(load(case))
                 result = replace(
                     verify(subject, planned, so_far),
                     device_memory=most_memory(case.settings.device),
                 )
+                own, now = {**own, **oracles}, parts_of(load(case))
         except BaseException as error:
             result = broken(case, error)
     changed = tuple(
         dict.fromkeys((*changed, *(f"changed {name} while it was imported" for name in put_back)))
     )
     result = undecided(result, replaced(), () if own_process else before)
+    if result.verdict == "pass" or result.faults:
+        result = undecided(result, changed_parts(own, {**own_parts(), **now}))
     return replace(
         result, seconds=time.perf_counter() - started, captured=printed.text, changed=changed
     )
@@ -277,14 +286,17 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
     from gradverify.verify import broken
 
     with captured() as printed:
-        try:
+
+        def explained() -> Element | CaseResult:
             with _called_here(case, printed):
                 subject = prepare(case)
                 compute_on_one_thread(subject.size)
                 return explain(subject, Requested(*element) if element else None)
-        except UserCodeError as error:
-            result = broken(case, error)
-    return replace(result, captured=printed.text)
+
+        found = attempted(explained)
+    if isinstance(found, UserCodeError):
+        return replace(broken(case, found), captured=printed.text)
+    return found
 
 
 def mutated(cases: Sequence[Case], began: Callable[[Case], None]) -> Iterator[MutatedCheck]:
@@ -308,12 +320,15 @@ def mutate_case(case: Case) -> MutatedCheck:
 
     started = time.perf_counter()
     with captured() as printed:
-        try:
+
+        def mutated_here() -> MutatedCheck:
             with _called_here(case, printed):
-                result = mutate(case)
-        except UserCodeError as error:
-            why = f"it does not pass undamaged: {error.message}"
-            result = MutatedCheck(case.id, case.name, case.target, left_out=why, broken=True)
+                return mutate(case)
+
+        result = attempted(mutated_here)
+    if isinstance(result, UserCodeError):
+        why = f"it does not pass undamaged: {result.message}"
+        result = MutatedCheck(case.id, case.name, case.target, left_out=why, broken=True)
     return replace(result, seconds=time.perf_counter() - started)
 
 

@@ -59,6 +59,8 @@ def decoded(case: Case, data: Json) -> CaseResult:
         return _garbled(case, "no result")
     if (result.id, result.spec, result.seed) != (case.id, case.spec, case.settings.seed):
         return _garbled(case, f"the result of another check, {legible(result.id)}")
+    if result.verdict == "pass" and result.errors:
+        return _garbled(case, f"a pass with the error {legible(result.errors[0].code)}")
     return result
 
 

@@ -49,7 +49,7 @@ class Setup(NamedTuple):
 class Worker:
     """State of the worker process. `threads`: of torch, in a child; `search`: the import search of
     the spec, entered once something is `loaded`; `watched`: a thread waits for the supervisor's
-    end."""
+    end; `own`: the parts of gradverify before user code was imported."""
 
     pipe: Connection
     alive: Connection
@@ -58,6 +58,7 @@ class Worker:
     search: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     loaded: bool = False
     watched: bool = False
+    own: Mapping[str, tuple[Any, ...]] | None = None
 
 
 def serve(pipe: Connection, alive: Connection, setup: Setup, files: Files) -> NoReturn:
@@ -71,11 +72,13 @@ def serve(pipe: Connection, alive: Connection, setup: Setup, files: Files) -> No
     _set_up(setup, files)
     messages = Sender(worker.pipe.fileno())
     from gradverify.running.inline import devices
+    from gradverify.subject.instruments import own_parts
     from gradverify.subject.machine import imports, threads, use_threads
 
     if setup.threads is not None:
         use_threads(setup.threads)
     worker.threads = threads()
+    worker.own = own_parts()
     machine = _in_child(lambda: to_json(devices()))
     messages.send("ready", machine)
     use_threads(1)
@@ -194,6 +197,7 @@ def _check(worker: Worker, case: Case, sender: Sender, stays: str | None) -> boo
                 changed=(stays,) if stays is not None and alone else (),
                 into=worker.files.printed,
                 own_process=stays is None or alone,
+                own=worker.own,
             )
     except BaseException as error:  # no exception ends the run
         result = faulty(case, error)

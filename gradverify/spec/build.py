@@ -931,6 +931,7 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> Built | tu
         skip=given.get("skip"),
         search=world.search,
         layout=layout,
+        gradients=check.gradients,
         other_device=first
         if first != settings.device and variant.values.get("device") == settings.device
         else None,

@@ -38,19 +38,27 @@ def scaffold(
     entries: Sequence[Entry],
     path: Sequence[str] = (),
     imports: Sequence[str] = (),
+    recorded: bool = False,
 ) -> str:
     """Return the text of a spec, which is valid even if nothing in it runs yet. `about`: the
     functions that it was written for; `schema`: relative to the file; `path`, `imports` as in the
-    spec."""
+    spec; `recorded`: the calls are recorded ones, and not found by trying."""
     written = (
-        f"Written by `gradverify init` for {about}. Shapes and numbers were found by trying: "
+        f"Written by `gradverify record` for {about}, from calls that were made; sizes are smaller."
+        if recorded
+        else f"Written by `gradverify init` for {about}. Shapes and numbers were found by trying: "
         "change them to those that matter."
     )
     head = [f"# yaml-language-server: $schema={schema}", *_comment(written, "")]
-    return "\n".join(head) + "\n" + spec_of(entries, path, imports)
+    return "\n".join(head) + "\n" + spec_of(entries, path, imports, recorded)
 
 
-def spec_of(entries: Sequence[Entry], path: Sequence[str] = (), imports: Sequence[str] = ()) -> str:
+def spec_of(
+    entries: Sequence[Entry],
+    path: Sequence[str] = (),
+    imports: Sequence[str] = (),
+    recorded: bool = False,
+) -> str:
     """Return the text of a spec with these checks, without a comment at its head."""
     lines = [f"gradverify: {FORMAT_VERSION}"]
     lines += [f"path: {_flow(list(path))}"] if path else []
@@ -69,11 +77,11 @@ def spec_of(entries: Sequence[Entry], path: Sequence[str] = (), imports: Sequenc
         named = None if names.count(own) == 1 and own not in used else free
         used.add(named or own)
         lines += [""] * (place > 0)
-        lines += _check(entry, named) if entry.proposal.missing is None else _open(entry)
+        lines += _check(entry, named, recorded) if entry.proposal.missing is None else _open(entry)
     return "\n".join(lines) + "\n"
 
 
-def _check(entry: Entry, named: str | None) -> Iterator[str]:
+def _check(entry: Entry, named: str | None, recorded: bool) -> Iterator[str]:
     proposal = entry.proposal
     # A matrix variable with the name of a setting would set that
     variables = {
@@ -85,7 +93,7 @@ def _check(entry: Entry, named: str | None) -> Iterator[str]:
     yield _remarked(f"  - function: {_flow(entry.function)}", entry.where)
     if named:
         yield f"    name: {_flow(named)}"
-    yield from _body(proposal, variables)
+    yield from _body(proposal, variables, "" if recorded else "it refused float64")
     yield from (f"    {key}: {_flow(value)}" for key, value in entry.keys.items())
     if variables:
         yield "    matrix:"
@@ -119,7 +127,9 @@ def _without(proposal: Proposal, name: str) -> Proposal:
     )
 
 
-def _body(proposal: Proposal, variables: Mapping[str, str]) -> Iterator[str]:
+def _body(
+    proposal: Proposal, variables: Mapping[str, str], why_dtype: str = "it refused float64"
+) -> Iterator[str]:
     if proposal.init:
         yield f"    init: {_flow(proposal.init)}"
     for key, recipes in (("inputs", proposal.inputs), ("kwargs", proposal.keywords)):
@@ -136,7 +146,7 @@ def _body(proposal: Proposal, variables: Mapping[str, str]) -> Iterator[str]:
     if not proposal.inputs and not proposal.keywords:
         yield "    inputs: {}"
     if proposal.dtype != "float64":
-        yield _remarked(f"    dtype: {proposal.dtype}", "it refused float64")
+        yield _remarked(f"    dtype: {proposal.dtype}", why_dtype)
     if proposal.device != "cpu":
         yield f"    device: {proposal.device}"
 
@@ -164,10 +174,13 @@ def _value(recipe: InputRecipe, variables: Mapping[str, str]) -> str:
 
 def _tensor(tensor: TensorRecipe) -> str:
     keys: dict[str, Json] = {} if tensor.shape is None else {"shape": list(tensor.shape)}
-    if tensor.draw != "normal":
+    if tensor.draw != "normal" or list(tensor.arguments) != [0, 1]:
         keys[tensor.draw] = tensor.arguments
-    if tensor.dtype is not None:
-        keys["dtype"] = tensor.dtype
+    for name in ("distinct", "dtype", "device", "layout"):
+        if (value := getattr(tensor, name)) is not None:
+            keys[name] = value
+    if tensor.symmetric and tensor.draw != "kind":
+        keys["symmetric"] = True
     if tensor.requires_grad is False:
         keys["requires_grad"] = False
     return _flow(keys)

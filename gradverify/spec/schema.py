@@ -35,6 +35,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
+Attribute = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?|auto)$")]
 
 NESTED = "numbers"
@@ -601,6 +602,12 @@ class Check(Settings):
         "A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`; "
         "with several outputs a `grad_output` for each.",
         "my_ops.np:mul_backward",
+    )
+    gradients: dict[str, Attribute] = key(
+        "Inputs or parameters whose gradient backward adds to an attribute of the tensor, by name; "
+        "it is zero before each backward.",
+        {"weight": "main_grad"},
+        default={},
     )
     surrogate: Text = key(
         "Another function whose finite differences count: for gradients meant to differ from the "

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import cached_property, partial
 from math import isnan
 from typing import Any, Literal, NamedTuple
@@ -310,7 +311,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
 # ---- The base call of a subject, which others are compared with: one observed forward and
 # backward, each made once
 STEP = 1e-3  # of each element's size: a detached output that moves depends on the inputs
-REPEATS = 2  # further backwards of the base graph
+REPEATS = 2  # further backwards of the base graph, and of the one that later backwards share
 STEADY = 5e-2  # of the largest gradient: more is not the rounding of any dtype
 
 
@@ -569,11 +570,22 @@ class BaseCall:
         return self.function.graph()
 
     @cached_property
+    def reused(self) -> tuple[Gradients, ...]:
+        """The gradients of two backwards of the graph that later ones share, for the base
+        cotangents; of two graphs where the second is refused. Raises UserCodeError."""
+        vjp = self.function.vjp
+        return tuple(copied(vjp(self.cotangents("base"))) for _ in range(REPEATS))
+
+    @cached_property
     def repeats(self) -> tuple[Returned, ...] | None:
         """The gradients of further backwards of the base graph for the base cotangents; None where
         a second backward is refused. Where the gradients differ, every later backward gets a graph
         of its own, so that only GV207 reports what accumulates in one graph (a buffer on ctx)."""
-        if not (self.worked.direct and self.function.reusable):
+        # The graph without watched tensors comes first: torch does not notice that a watched one
+        # was written to
+        if not self.worked.direct or tried(lambda: self.reused) is None:
+            return None
+        if not self.function.reusable:
             return None
         function, worked = self.function, self.worked
         found = tried(
@@ -611,8 +623,9 @@ class BaseCall:
         measured = vars(self)
         for name in ("for_ones", "later"):
             measured.pop(name, None)
-        if measured.get("repeats"):
-            measured["repeats"] = ()
+        for name in ("reused", "repeats"):
+            if measured.get(name):
+                measured[name] = ()
         if "backward" in measured:
             measured["backward"] = self.backward._replace(raw=())
             graph = self.function.shared
@@ -725,21 +738,25 @@ class _Room(NamedTuple):
     guard: Tensor
 
 
+class Placement(Enum):
+    """Where the arguments of a poisoned call lie in memory."""
+
+    SLICED = auto()  # between guard bytes of their own storage, as slices of a larger tensor
+    WHOLE = auto()  # between guard bytes outside of their storage
+    USUAL = auto()  # without guard bytes, as are the results of operations then
+
+
 class Poisoned(Exchanged):
     """Mode in which uninitialised memory holds NaN, -1 and True (`loud`), or large numbers of both
-    signs, 1 (0 in unsigned dtypes) and False.
-
-    With `guards`, arguments and the results of operations lie between guard bytes; with `sliced`,
-    the guards of arguments lie within their storage, as if the arguments were slices.
-    `handed_out`: whether uninitialised memory was handed out.
-    """
+    signs, 1 (0 in unsigned dtypes) and False. `handed_out`: whether any was handed out."""
 
     kernel = staticmethod(kernel)
 
-    def __init__(self, loud: bool, guards: bool = True, sliced: bool = False) -> None:
+    def __init__(self, loud: bool, placement: Placement = Placement.WHOLE) -> None:
         super().__init__()
-        self._loud, self._guards, self.handed_out = loud, guards, False
-        self._start = GUARD if sliced else 0
+        self._loud, self.handed_out = loud, False
+        self._guards = placement is not Placement.USUAL
+        self._start = GUARD if placement is Placement.SLICED else 0
         self._rooms = dict[int, _Room]()
         self._held = 0
 
@@ -945,11 +962,10 @@ def measured(base: BaseCall) -> Memory:
     subject, raised = base.subject, None
     unit = max((UNITS[x.dtype] for x in subject.inputs), default=0.0)
     pulls = False  # whether the base call is known and has outputs to pull back
-    guards = sliced = True
 
-    def called(loud: bool) -> Probe:
+    def called(loud: bool, placement: Placement) -> Probe:
         """Run a forward with poisoned memory."""
-        mode = Poisoned(loud, guards, sliced)
+        mode = Poisoned(loud, placement)
         probe = Probe(mode)
         leaves = [
             mode.guarded(leaf.detach(), argument.name).requires_grad_()
@@ -972,8 +988,8 @@ def measured(base: BaseCall) -> Memory:
         return probe
 
     def pulled(probe: Probe) -> Probe:
-        """Run the backward of a probe's graph."""
-        if probe.graph is None or not pulls:
+        """Run the backward of a probe's graph, if it has one."""
+        if probe.graph is None:
             return probe
         given = [probe.mode.guarded(v, "grad_output") for v in base.cotangents("base")]
         with left_as_found(), probe.mode.numpys(), probe.mode:
@@ -984,10 +1000,15 @@ def measured(base: BaseCall) -> Memory:
             probe.gradients = copied(found) if _can_be_compared(found) else None
         return probe
 
+    def run(loud: bool, placement: Placement) -> Probe:
+        """Run a forward, and its backward where the base call has one."""
+        probe = called(loud, placement)
+        return pulled(probe) if pulls else probe
+
     def agree(some: Probe, others: Probe) -> bool:
         return not (some.error or others.error) and close(some.results, others.results, unit)
 
-    first, writes = called(True), subject.writes
+    first, writes = called(True, Placement.SLICED), subject.writes
     if written := first.mode.out_of_bounds():
         return Memory(written)
     seen = attempted(lambda: (base.forward, base.outputs))
@@ -1004,7 +1025,7 @@ def measured(base: BaseCall) -> Memory:
             and all(bool(y.isfinite().all()) for y in outputs)
         )
         if subject.writes != writes:  # the function writes into its inputs, and now gets clones
-            first = called(True)
+            first = called(True, Placement.SLICED)
     if pulls and (written := pulled(first).mode.out_of_bounds()):
         return Memory(written, backward=True)
     random, from_the_start = raised is None and base.forward.random, False
@@ -1020,35 +1041,34 @@ def measured(base: BaseCall) -> Memory:
             return all(y is None or bool(y.isfinite().all()) for y in probe.results)
         return close(probe.results, (*base.outputs, *own), unit)
 
+    placement = Placement.SLICED
     if raised is None and not as_base(first):
-        sliced = False
-        apart = pulled(called(True))
+        placement = Placement.WHOLE
+        apart = run(True, placement)
         if not as_base(apart):
             first = apart
         else:
-            sliced = True
-            second = pulled(called(True))
-            sliced = False
+            second = run(True, Placement.SLICED)
             # If both sliced calls agree, the first one differed by its arguments' place in memory,
             # and not by being the first
             if bool(first.error and second.error) or agree(first, second):
                 first, from_the_start = apart, True
     if raised is None and first.error and not as_base(first):
         # Code that frees its arguments refuses memory within that of another tensor
-        guards, from_the_start = False, True
-        first = pulled(called(True))
+        placement, from_the_start = Placement.USUAL, True
+        first = run(True, placement)
     allocated = first.mode.handed_out
     doubtful = bool(raised or first.error or allocated) or not as_base(first)
-    quiet = pulled(called(False)) if doubtful else None
+    quiet = run(False, placement) if doubtful else None
     if quiet is not None and not agree(first, quiet):
         # In an order that no periodic function of the number of calls follows
-        loud = [pulled(called(True)) for _ in range(2)]
-        quiets = [quiet, pulled(called(False))]
+        loud = [run(True, placement) for _ in range(2)]
+        quiets = [quiet, run(False, placement)]
         depending = depends(loud, quiets, unit)
         if any(each.raised is None and not isnan(each.numbers[0]) for each in depending):
             # A difference without NaN may be chance, in a function that draws
             for again in (True, True, False, True, False, False, True, False):
-                (loud if again else quiets).append(pulled(called(again)))
+                (loud if again else quiets).append(run(again, placement))
             depending = depends(loud, quiets, unit)
         if depending:
             return Memory(depends=depending, allocated=allocated)
@@ -1069,7 +1089,7 @@ def measured(base: BaseCall) -> Memory:
         return found._replace(earliest=first.outputs if later else None)
     calls = [probe.gradients for probe in (first, quiet) if probe and probe.gradients is not None]
     if not all(close(each, gradients, unit) for each in calls) and agree(
-        pulled(called(True)), first
+        run(True, placement), first
     ):
         return found  # the gradients depend on the filling or guards, not on the number of calls
     return found._replace(
@@ -1097,35 +1117,33 @@ def depends(loud: Sequence[Probe], quiet: Sequence[Probe], unit: float) -> tuple
     ):
         return ()
     one, other = loud[0], quiet[0]
-    found = list[Depends]()
-    for place, a, b in zip(one.places, one.outputs, other.outputs, strict=False):
-        found += _apart(Depends(a, output=place), b, unit)
+    outputs = zip(one.places, one.outputs, other.outputs, strict=False)
+    found = [_apart(Depends(a, output=place), b, unit) for place, a, b in outputs]
     for place, (g, h) in enumerate(zip(one.gradients or (), other.gradients or (), strict=False)):
         if g is not None and h is not None:
-            found += _apart(Depends(g, input=place), h, unit)
-    return tuple(found)
+            found.append(_apart(Depends(g, input=place), h, unit))
+    return tuple(filter(None, found))
 
 
-def _apart(at: Depends, other: Tensor, unit: float) -> list[Depends]:
-    """Return the elements of `at.tensor` that differ from `other` by more than rounding."""
+def _apart(at: Depends, other: Tensor, unit: float) -> Depends | None:
+    """Return the elements of `at.tensor` that differ from `other` by more than rounding; None where
+    none does."""
     if at.tensor.shape != other.shape:
-        return []
+        return None
     a, b = flat_real(at.tensor), flat_real(other)
     size = a.nan_to_num(0.0, 0.0, 0.0).abs().max() if a.numel() else 0.0
     roundings = ROUNDINGS * max(unit, UNITS.get(at.tensor.dtype, 0.0)) * size
     far = ((a - b).abs() > roundings) | (a.isnan() != b.isnan()) | (a.isinf() != b.isinf())
     if not bool(far.any()):
-        return []
+        return None
     first = int(far.nonzero()[0])
-    return [
-        replace(
-            at,
-            count=int(far.sum()),
-            size=a.numel(),
-            first=first,
-            numbers=(float(a[first]), float(b[first])),
-        )
-    ]
+    return replace(
+        at,
+        count=int(far.sum()),
+        size=a.numel(),
+        first=first,
+        numbers=(float(a[first]), float(b[first])),
+    )
 
 
 def close(some: Sequence[Tensor | None], others: Sequence[Tensor | None], unit: float) -> bool:

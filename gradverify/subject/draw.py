@@ -4,7 +4,7 @@ device and in every dtype."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,6 +210,11 @@ def signed(like: Tensor, source: torch.Generator) -> Tensor:
     if like.is_complex():
         values = torch.complex(values, signed_tensor(like.shape, source))
     return values.to(dtype=like.dtype).to(device=like.device)
+
+
+def shifted(inputs: Iterable[Tensor], share: float, source: torch.Generator) -> list[Tensor]:
+    """Return leaves with every element moved, to a random side, by about this share of its size."""
+    return [(x + share * x.abs() * signed(x, source)).requires_grad_() for x in inputs]
 
 
 def draw(

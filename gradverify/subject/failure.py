@@ -8,13 +8,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ import torch
 from gradverify.model.case import Case
 from gradverify.model.fault import ToolError, described, legible, spelled
 from gradverify.model.fault import UserCodeError as UserCodeError
+from gradverify.model.fault import Value as Value
+from gradverify.model.fault import attempted as attempted
+from gradverify.model.fault import tried as tried
 from gradverify.model.fault import type_name as type_name
 from gradverify.model.interrupt import Spent as Spent
 from gradverify.model.interrupt import is_interrupt, raise_if_interrupted
@@ -29,7 +32,6 @@ from gradverify.model.result import Finding, Frame
 from gradverify.subject.interpreted import INSTALL
 from gradverify.subject.interpreted import TOO_LATE as TOO_LATE
 
-Value = TypeVar("Value")
 CODE = "GV001"  # the target or an input cannot be imported or made
 CALLED = "GV002"  # a call raises
 # Errors of torch
@@ -160,20 +162,6 @@ def nearest(word: str, words: Iterable[str], most: int = 1) -> str | None:
 def refuse(text: str, hint: str | None = None) -> NoReturn:
     """Raise UserCodeError (GV001) for something that cannot be made as the spec describes."""
     raise UserCodeError(CODE, text, hint=hint)
-
-
-def attempted(call: Callable[..., Value], *given: Any, **named: Any) -> Value | UserCodeError:
-    """Return the result of a call, or the UserCodeError raised in it."""
-    try:
-        return call(*given, **named)
-    except UserCodeError as error:
-        return error
-
-
-def tried(call: Callable[..., Value], *given: Any, **named: Any) -> Value | None:
-    """Return the result of a call; None where it raises UserCodeError."""
-    found = attempted(call, *given, **named)
-    return None if isinstance(found, UserCodeError) else found
 
 
 def unnamed(error: BaseException) -> UserCodeError:

@@ -14,6 +14,7 @@ import functools
 import gc
 import math
 import operator
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -555,39 +556,31 @@ ROOT = "y"
 def leaves(returned: Any) -> list[Any]:
     """Return all leaves in order, including None. A dataclass is replaced by its fields, whether or
     not it is registered with pytree."""
-    if isinstance(returned, Tensor):
-        return [returned]
-    flat: list[Any] = []
-    for leaf in pytree.tree_leaves(returned, is_leaf=_is_dataclass):
-        flat += leaves(_fields(leaf)) if _is_dataclass(leaf) else [leaf]
-    return flat
+    return [leaf for _, leaf in _by_path(returned)]
 
 
 def names(returned: Any) -> tuple[str, ...]:
     """Return a name for each leaf: `y0`, `y1` of a plain sequence (or one tensor), else its path:
     `y.loss`, `y.states[0]`, `y1[0]`."""
-    try:
-        return tuple(ROOT + ("".join(path) or "0") for path in _paths(returned))
-    # A type registered with pytree without key paths
-    except ValueError:
-        return tuple(f"{ROOT}{place}" for place in range(len(leaves(returned))))
+    paths = (path or "[0]" for path, _ in _by_path(returned))
+    if isinstance(returned, Mapping):
+        return tuple(f"{ROOT}{path}" for path in paths)
+    return tuple(ROOT + re.sub(r"^\[(\d+)\]", r"\1", path) for path in paths)
 
 
-def _paths(returned: Any) -> Iterator[tuple[str, ...]]:
-    keyed, _ = pytree.tree_flatten_with_path(returned, is_leaf=_is_dataclass)
-    for path, leaf in keyed:
-        own = tuple(step(key, depth == 0) for depth, key in enumerate(path))
-        if _is_dataclass(leaf):
-            yield from ((*own, *rest) for rest in _paths(_fields(leaf)))
-        else:
-            yield own
+def _by_path(value: Any) -> Iterator[tuple[str, Any]]:
+    opened = None if isinstance(value, Tensor) else _opened(value)
+    if opened is None:
+        yield "", value
+        return
+    for path, item in opened[0]:
+        yield from ((f"{path}{deeper}", leaf) for deeper, leaf in _by_path(item))
 
 
-def step(key: Any, bare: bool = False) -> str:
-    """Return a path's step: `.name` of a field or key, `[0]` of an index in a sequence, `0` if it
-    is the first step (`bare`, as in `y0`)."""
+def step(key: Any) -> str:
+    """Return a path's step: `.name` of a field or key, `[0]` of an index in a sequence."""
     if isinstance(key, pytree.SequenceKey):
-        return str(key.idx) if bare else f"[{key.idx}]"
+        return f"[{key.idx}]"
     if isinstance(key, pytree.GetAttrKey):
         return f".{key.name}"
     word = key.key if isinstance(key, pytree.MappingKey) else key
@@ -602,7 +595,3 @@ def _is_dataclass(value: Any) -> bool:
         and not isinstance(value, type)
         and type(value) not in pytree.SUPPORTED_NODES
     )
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

@@ -126,9 +126,14 @@ def returned_line(subject: Subject, name: str) -> Place | None:
         None,
     )
     target = subject.target
-    if place is None or target.kind != "autograd.Function" or target.line is None or subject.kwargs:
+    if (
+        place is None
+        or target.kind != "autograd.Function"
+        or target.place is None
+        or subject.kwargs
+    ):
         return None
-    return _made(target.subject.backward, target.line, place, len(subject.positions))
+    return _made(target.subject.backward, target.place.line, place, len(subject.positions))
 
 
 def _made(backward: Callable[..., Any], first: int, place: int, count: int) -> Place | None:

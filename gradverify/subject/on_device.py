@@ -93,10 +93,8 @@ class Compiler:
         """Return a twin of the subject that is called through torch.compile."""
         target = subject.target
         if target.kind == "module":  # its forward is compiled inside `compiling`
-            return subject.twin(subject.arguments)
-        return subject.twin(
-            subject.arguments, target=replace(target, call=self._compiled(target.call))
-        )
+            return subject.twin()
+        return subject.twin(target=replace(target, call=self._compiled(target.call)))
 
     def _compiled(self, call: Callable[..., Any]) -> Callable[..., Any]:
         # A function of torch itself, such as `apply`, is compiled only inside another one

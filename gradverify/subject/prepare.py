@@ -245,6 +245,14 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
                 f"{list(parameter.value.shape)}, got {given_shape}"
             )
         every.append(parameter if new is None else replace(new, parameter=True))
+    differentiated = [argument.name for argument in every if argument.differentiable]
+    for name in case.gradients:
+        if name not in differentiated:
+            refuse(
+                f"gradients: there is no differentiated input {name!r}; {case.target} has "
+                f"{', '.join(differentiated)}",
+                nearest(name, differentiated),
+            )
     return on_two_legs(Subject(case, found, every, case.kwargs))
 
 

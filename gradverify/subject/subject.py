@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import groupby
 from math import inf
@@ -18,6 +18,7 @@ from torch import Tensor
 from gradverify.model.case import Case
 from gradverify.model.interrupt import raise_if_interrupted
 from gradverify.model.result import Calls
+from gradverify.numerics.function.coordinates import SIXTEEN
 from gradverify.numerics.function.point import Clock, Stopwatch
 from gradverify.subject.ambient import OURS, left_as_found
 from gradverify.subject.draw import generator
@@ -150,26 +151,19 @@ class Subject:
         # CUDA devices, which are synchronised after each call
         self.on = devices_of(argument.value for argument in self.tensors)
         self.on_cuda, self._quiet = bool(self.on), False
-        self._forward = self._backward = self._batched = 0
+        self.calls = Calls()  # so far
         self._original: Subject | None = None
         self.before_call: Callable[[], None] | None = None
         self.clock = Clock()
 
     # ---- calls: counted, timed, and refused beyond the budget
-    @property
-    def calls(self) -> Calls:
-        """The numbers of calls so far."""
-        return Calls(self._forward, self._backward, self._batched)
-
     def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
         """Add calls that are about to be made, or that were made as one batch. Raises Interrupted
         if an earlier call swallowed Ctrl-C, and Spent if the budget is used up."""
         raise_if_interrupted()
         if self.before_call is not None:
             self.before_call()
-        self._forward += forward
-        self._backward += backward
-        self._batched += batched
+        self.calls += Calls(forward, backward, batched)
         if self._original is not None:
             self._original.count(forward, backward, batched)
 
@@ -286,12 +280,13 @@ class Subject:
 
     def twin(
         self,
-        arguments: Sequence[Argument],
+        arguments: Sequence[Argument] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         target: Target | None = None,
     ) -> Subject:
-        """Return a subject of the same function at other arguments, with other keyword arguments or
-        another target if given. Its calls are counted here too."""
+        """Return a subject of the same function, with other arguments, keyword arguments or another
+        target if given. Its calls are counted here too."""
+        arguments = self.arguments if arguments is None else arguments
         other = Subject(
             self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs
         )
@@ -313,6 +308,12 @@ class Subject:
                 for a, b in zip(self.arguments, arguments, strict=True)
             )
         return other
+
+    def mapped(self, change: Callable[[Argument], Tensor]) -> Subject:
+        """Return a twin whose tensor arguments have the values that `change` returns."""
+        return self.twin(
+            [replace(a, value=change(a)) if a.is_tensor else a for a in self.arguments]
+        )
 
     def called(
         self, inputs: Tensors, mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad
@@ -379,6 +380,14 @@ class Subject:
         anew = () if accumulate else requested
         for leaf in anew:
             leaf.grad = None
+        attributes = self._attributes(graph) if leaves is graph.leaves else {}
+        if attributes and batch:
+            raise UserCodeError(code, f"{what} adds to an attribute, which no batch can")
+        for place, (tensor, name) in attributes.items():
+            if not accumulate or leaves[place].grad is None:
+                # A kernel of 16 bits adds up in float32
+                wide = torch.float32 if tensor.dtype in SIXTEEN else tensor.dtype
+                setattr(tensor, name, torch.zeros_like(tensor, dtype=wide, requires_grad=False))
         # A batch is counted afterwards: a refused one runs nothing
         self.count(backward=int(not batch))
         self.reseed(BACKWARD)
@@ -423,7 +432,23 @@ class Subject:
         for leaf in anew:
             leaf.grad = None
         each = iter(found)
-        return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
+        returned = [next(each) if leaf.requires_grad else None for leaf in leaves]
+        for place, (tensor, name) in attributes.items():
+            returned[place] = getattr(tensor, name).to(tensor.dtype)
+            if accumulate:
+                leaves[place].grad = returned[place]
+        return tuple(returned)
+
+    def _attributes(self, graph: Graph) -> dict[int, tuple[Tensor, str]]:
+        """Return the tensors that backward adds a gradient to an attribute of, as the function
+        received them, each with the attribute's name, by differentiable input."""
+        return {
+            place: (graph.lent.get(argument.name, leaf), self.case.gradients[argument.name])
+            for place, (argument, leaf) in enumerate(
+                zip(self.differentiable, graph.leaves, strict=True)
+            )
+            if argument.name in self.case.gradients
+        }
 
     def reinstated(self, graph: Graph) -> AbstractContextManager[None]:
         """Context in which a module has the parameters of that forward again, and copies of its

@@ -39,8 +39,8 @@ class Target:
     """The target of a check. `call`: takes the positional arguments; `parameters`: of its
     signature, None where that cannot be read.
 
-    `subject`: the class, callable or module instance itself; `file`, `line` and `source`: of the
-    `backward` of a Function, otherwise of the definition, where the source can be read.
+    `subject`: the class, callable or module instance itself; `place`: of the `backward` of a
+    Function, otherwise of the definition; None where the source cannot be read.
     """
 
     name: str
@@ -48,9 +48,7 @@ class Target:
     subject: Any
     call: Callable[..., Any]
     parameters: tuple[inspect.Parameter, ...] | None
-    file: str | None = None
-    line: int | None = None
-    source: str | None = None
+    place: Place | None = None
 
 
 def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
@@ -80,9 +78,7 @@ def live(
                 and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL
             ):
                 parameters = parameters[1:]
-        return Target(
-            name, "autograd.Function", found, found.apply, parameters, *(definition(found) or ())
-        )
+        return Target(name, "autograd.Function", found, found.apply, parameters, definition(found))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
         # In float64, so that no parameter's value is a rounded float32 number
         init = init or {}
@@ -111,7 +107,7 @@ def live(
             found,
             found,
             _parameters(found.forward),
-            *(definition(type(found)) or ()),
+            definition(type(found)),
         )
     if inspect.isclass(found) or not callable(found):
         names = (
@@ -126,7 +122,7 @@ def live(
         )
     if isinstance(found, (OverloadPacket, Overload)):
         return Target(name, "operator", found, found, operator_parameters(found))
-    return Target(name, "callable", found, found, _parameters(found), *(definition(found) or ()))
+    return Target(name, "callable", found, found, _parameters(found), definition(found))
 
 
 def callable_target(name: str, key: str) -> Callable[..., Any]:
@@ -163,20 +159,17 @@ def named(name: str, key: str) -> Any:
     return find(f"{builtin.module}:{builtin.attribute}" if builtin else name, key)
 
 
-def load(case: Case) -> None:
-    """Import the objects that a case names, inside `importable`; errors are ignored here, and
-    reported when the case is prepared."""
+def load(case: Case) -> dict[str, Any]:
+    """Import the objects that a case names, inside `importable`, and return what its oracles are,
+    by name; errors are ignored here, and reported when the case is prepared."""
     oracles = case.oracles
-    for name in (
-        case.target,
-        case.inputs_from,
-        oracles.reference,
-        oracles.gradient,
-        oracles.surrogate,
-    ):
+    others = (case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate)
+    found = dict[str, Any]()
+    for name in (case.target, *others):
         with suppress(BaseException):
             if name is not None:
-                named(name, "function")
+                found[name] = named(name, "function")
+    return {name: value for name, value in found.items() if name in others}
 
 
 def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:

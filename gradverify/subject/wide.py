@@ -74,9 +74,7 @@ def widened(
     Forward runs in `mode`; by default tensors made without a dtype are float64 in it. Its calls are
     counted by the subject.
     """
-    twin = subject.twin(
-        [replace(a, value=wide(a.value)) if a.is_tensor else a for a in subject.arguments]
-    )
+    twin = subject.mapped(lambda a: wide(a.value))
     twin.kwargs = pytree.tree_map_only(Tensor, wide, twin.kwargs)
     twin.around, twin.lent = mode or by_default, wide
     return twin

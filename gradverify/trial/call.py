@@ -16,6 +16,7 @@ from gradverify.subject.draw import DTYPES, generator, signed
 from gradverify.subject.failure import UserCodeError, attempted, describe
 from gradverify.subject.machine import seeded
 from gradverify.subject.prepare import assemble, drawn_inputs
+from gradverify.subject.subject import Graph, Subject
 from gradverify.subject.target import Target, live
 
 
@@ -44,21 +45,31 @@ class Outcome(NamedTuple):
 def called(case: Case, target: Target, build: type[torch.nn.Module] | None = None) -> Outcome:
     """Call a function forward and backward once at the inputs of a case, whose module class is
     `build`. Raises ToolError, and interrupts."""
-    try:
+
+    def ran() -> tuple[Subject, Graph, list[Tensor]]:
+        made = target
         if build is not None:
             with seeded(0):
-                target = live(case.target, build, case.init, DTYPES[case.settings.dtype])
-        subject = assemble(case, target, drawn_inputs(case))
+                made = live(case.target, build, case.init, DTYPES[case.settings.dtype])
+        subject = assemble(case, made, drawn_inputs(case))
         graph = subject.probed(subject.leaves())
-        outputs = [y for y in graph.outputs if isinstance(y, Tensor) and y.requires_grad]
-    except UserCodeError as error:
-        return Outcome(
-            Level.RAISED, error.message, error.hint, error.frames[-1] if error.frames else None
+        return (
+            subject,
+            graph,
+            [y for y in graph.outputs if isinstance(y, Tensor) and y.requires_grad],
         )
+
+    try:
+        found = attempted(ran)
     except BaseException as error:
         if is_interrupt(error) or isinstance(error, ToolError):
             raise
         return Outcome(Level.NONE, describe(error))
+    if isinstance(found, UserCodeError):
+        return Outcome(
+            Level.RAISED, found.message, found.hint, found.frames[-1] if found.frames else None
+        )
+    subject, graph, outputs = found
     if not graph.leaves or not outputs:
         return Outcome(
             Level.NOT_DIFFERENTIABLE,

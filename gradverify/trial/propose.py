@@ -38,6 +38,7 @@ from gradverify.subject.failure import (
     WANTS_MASK,
     WANTS_WHOLE,
     UserCodeError,
+    attempted,
     describe,
     is_users,
 )
@@ -47,6 +48,7 @@ from gradverify.subject.machine import cuda_devices, undisturbed
 from gradverify.subject.target import Target, live, named, operator_parameters
 from gradverify.torch_private import OverloadPacket, python_behind, schema
 from gradverify.trial.call import Level, Outcome, called
+from gradverify.trial.recorded import replayed
 
 MISSING = inspect.Parameter.empty
 
@@ -607,16 +609,18 @@ BY_HAND = (
 def propose(sought: Sought, loaded: Callable[[], None] = lambda: None) -> Proposal:
     """Return a proposal, or why there is none, whatever the user's code raises; only an interrupt
     is raised again. `loaded` is called once the target is imported."""
+
+    def searched() -> Proposal:
+        with importable(sought.search):
+            found = named(sought.target, "function")
+            loaded()
+            if sought.call is not None:
+                return replayed(sought, live(sought.target, found, None, torch.float64))
+            return Search(sought, found).proposal()
+
     with undisturbed():
         try:
-            with importable(sought.search):
-                found = named(sought.target, "function")
-                loaded()
-                return Search(sought, found).proposal()
-        except UserCodeError as error:
-            return Proposal(
-                sought.target, missing=f"{error.message}{f'; {error.hint}' if error.hint else ''}"
-            )
+            found = attempted(searched)
         except BaseException as error:
             if is_interrupt(error):
                 raise
@@ -626,6 +630,11 @@ def propose(sought: Sought, loaded: Callable[[], None] = lambda: None) -> Propos
             return Proposal(
                 sought.target, missing=f"{FAILED} in {fault.during} ({fault.what})", fault=fault
             )
+    if isinstance(found, UserCodeError):
+        return Proposal(
+            sought.target, missing=f"{found.message}{f'; {found.hint}' if found.hint else ''}"
+        )
+    return found
 
 
 class Search:

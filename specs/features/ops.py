@@ -148,3 +148,18 @@ class FusedAffine(Affine):
 
 def affine(x: Tensor, *, shift: Tensor, scale: Tensor) -> Tensor:
     return torch.add(shift, x * scale)
+
+
+class FusedLinear(torch.autograd.Function):
+    """Its backward adds the weight's gradient to `weight.main_grad`, as fused kernels do."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        weight.main_grad += grad_output.t() @ x
+        return grad_output @ weight, None

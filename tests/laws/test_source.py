@@ -10,6 +10,7 @@ import pytest
 import gradverify
 from gradverify.model.case import MODE_SETTINGS
 from gradverify.model.dtypes import TABLE
+from gradverify.model.fault import ToolError, attempted, tried
 
 ROOT = Path(gradverify.__file__).parent
 SOURCES = {
@@ -35,10 +36,9 @@ MAY_TOUCH_STREAMS = {"cli/output.py", "running/inline.py"}
 # The last two: keeps checked code from it; ends a check's own process
 MAY_EXIT = {"cli/boundary.py", "running/sending.py"}
 
-# What judges the user's code, and the one module there that catches what that raises; the others
-# take it as a value (`attempted`, `tried` of subject/failure.py) or let the engine have it
-JUDGES = ("rules/", "oracles/", "causes/", "evidence.py", "modes.py", "verify.py")
-ENGINE = "rules/engine.py"
+# The modules that catch what the user's code raises: the engine of the rules, and the module of
+# `attempted` and `tried`, by which every other module takes it as a value
+CATCH = {"rules/engine.py", "model/fault.py"}
 
 CODE = re.compile(r"GV\d{3}")
 WITHOUT_CODES = ("verify.py", "rules/engine.py", "causes/")
@@ -153,10 +153,17 @@ def catches(source):
             yield node.lineno
 
 
-def test_what_the_users_code_raises_is_caught_by_the_rules_engine_and_taken_as_a_value_elsewhere():
-    judges = {file: source for file, source in SOURCES.items() if file.startswith(JUDGES)}
-    assert len(judges) > 20
-    assert {file for file, source in judges.items() if any(catches(source))} == {ENGINE}
+def test_what_the_users_code_raises_is_caught_in_two_modules_and_is_a_value_elsewhere():
+    assert {file for file, source in SOURCES.items() if any(catches(source))} == CATCH
+
+
+def test_our_own_errors_are_no_value():
+    def fails():
+        raise ToolError
+
+    for taken in (attempted, tried):
+        with pytest.raises(ToolError):
+            taken(fails)
 
 
 def test_no_other_file_lists_modes_or_dtypes():

@@ -98,10 +98,9 @@ def test_a_wrong_shortcut_for_ones_is_no_fault_of_the_layout():
     assert codes(
         check(square(lambda x, g: 2 * x * READS["the first row only when strides are 0"](g)), X)
     ) == {"GV210"}
-    calls = next(
-        run.calls for run in check(square(lambda x, g: 2 * x * g), X).rules if run.code == "GV210"
-    )
-    assert calls.backward == 3
+    # One of them for ones, which GV213 reads
+    rules = check(square(lambda x, g: 2 * x * g), X).rules
+    assert sum(run.calls.backward for run in rules if run.code in ("GV210", "GV213")) == 4
 
 
 def test_a_view_that_raises_is_found():

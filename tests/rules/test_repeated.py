@@ -150,6 +150,25 @@ def test_a_backward_that_is_wrong_on_every_twentieth_call_is_found_wherever_the_
     )
 
 
+def test_calls_of_other_rules_count_where_these_run_and_nothing_else_was_found():
+    """Twenty calls, of which the other rules make and compare most."""
+
+    def own(**settings):
+        result = check(square(lambda x, g: 2 * x * g), X, **settings)
+        assert codes(result) == set()
+        return notes(result).calls.backward
+
+    assert own() < own(select=("GV206",)) == own(deterministic=True) == 20
+
+
+def test_what_another_rule_finds_in_a_backward_that_changes_is_not_reported_as_its_own():
+    """The fault falls on a call with another layout, which GV210 makes: GV206 runs first then."""
+    result = check(wrong_in_calls(lambda n: n > 10), X)
+    assert codes(result) == {"GV206"}
+    assert notes(result, "GV210").status == "not_applicable"
+    assert codes(check(square(lambda x, g: 2 * x * g.view(-1).view(x.shape)), X)) == {"GV210"}
+
+
 def test_the_first_call_of_all_is_among_those_compared():
     result = check(wrong_in_calls(lambda n: n == 1), X)
     assert codes(result) == {"GV206"}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.model.fault import BESIDE, UNWRITTEN, UserCodeError
+from gradverify.model.fault import BESIDE, UNWRITTEN, UserCodeError, attempted, tried
 from gradverify.numerics.function.coordinates import UNITS, Columns, numbers, one_hot
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import (
@@ -404,11 +403,10 @@ class Point:
         """Return f [M] at the inputs as they have been written."""
         self.forward += 1
         self._watch.start()
-        try:
-            outputs = self.function.values(self._inputs.tensors)
-        except UserCodeError as error:
-            if error.code in (UNWRITTEN, BESIDE):
-                raise
+        outputs = attempted(self.function.values, self._inputs.tensors)
+        if isinstance(outputs, UserCodeError):
+            if outputs.code in (UNWRITTEN, BESIDE):
+                raise outputs
             return np.full(len(self.f0), np.nan)
         self._watch.stop()
         parts = [numbers(o) for o in outputs]
@@ -512,10 +510,10 @@ class Point:
         if hasattr(self.function, "shaken"):
             for number in range(ways):
                 self.forward += 1
-                with suppress(UserCodeError):
-                    values, unit = self.function.shaken(self.buffers, number)
-                    found.append(joined([numbers(y) for y in values]))
-                    coarsest = max(coarsest, unit)
+                shaken = tried(self.function.shaken, self.buffers, number)
+                if shaken is not None:
+                    found.append(joined([numbers(y) for y in shaken[0]]))
+                    coarsest = max(coarsest, shaken[1])
         if len(found) < 2 or any(len(values) != len(self.f0) for values in found):
             return np.zeros_like(self.f0), coarsest
         return np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0) / ULP, coarsest
