@@ -384,10 +384,6 @@ def refined_by_lifted(found: Jacobian, again: Callable[[], Jacobian | None]) -> 
 # Roundings of float32 by which a value may differ without further examination, in units of the
 # larger of the value and its tensor's root mean square
 ROUNDINGS = 16.0
-# Standard deviations of the differences at nearby points: at the point itself the difference may be
-# as large where it depends on the last bits of the inputs
-SPREADS = 3.0
-POINTS = 4  # nearby
 # A lifted function that deviates by more, relative to the larger of a number and its tensor's root
 # mean square, is not the same function
 LOST = 2.0**-10
@@ -499,11 +495,6 @@ class InFloat64(Split):
         return outputs, _deviation(outputs, self._at([wide(x) for x in inputs]))
 
     @cached_property
-    def _deviations_nearby(self) -> list[list[Array]]:
-        """The deviations of the outputs at those of a few nearby points where both run."""
-        return [found[1] for n in range(POINTS) if (found := tried(self._nearby, n))]
-
-    @cached_property
     def _cost(self) -> list[Array | float]:
         """The standard deviation of the outputs in float64 under random roundings of float32 in
         every operation, which also shows roundings that are equal at all nearby points, as of the
@@ -529,23 +520,11 @@ class InFloat64(Split):
 
     def _refuse_what_differs(self, outputs: Tensors, off: Sequence[Array]) -> None:
         for place, (y, own) in enumerate(zip(outputs, off, strict=True)):
-            size = _size(y)
-            allowed = ROUNDINGS * U32 * size
-            if (np.abs(own) <= allowed).all() or (
-                np.abs(own) <= allowed + Z * self._cost[place]
-            ).all():
-                continue
-            with np.errstate(all="ignore"):
-                seen = np.array([each[place] for each in self._deviations_nearby])
-                spread = (
-                    np.maximum(seen.std(0), rms(seen - seen.mean(0)))
-                    if len(seen) > 1
-                    else np.zeros(len(own))
-                )
-                close = np.abs(np.mean([own, *seen], 0)) <= allowed + SPREADS * spread
-                close &= (np.abs(own) <= LOST * size) | (not self._mode.replaced)
-            if not close.all():
-                raise RefusedError("its values are different in float64")
+            allowed = ROUNDINGS * U32 * _size(y)
+            if not (np.abs(own) <= allowed).all():
+                allowed = allowed + Z * self._cost[place]
+                if not (np.abs(own) <= allowed).all():
+                    raise RefusedError("its values are different in float64")
 
 
 def _size(tensor: Tensor) -> Array:
