@@ -233,8 +233,14 @@ class Reach:
     def __init__(self, survey: Survey) -> None:
         self._survey, self._scale = survey, survey.point.columns.scale
         self._floors: Array | None = None
-        m = len(survey.size)  # zeros take no memory before they are written
-        self._analytic, self._numeric = np.zeros(m), np.zeros(m)
+
+    @cached_property
+    def _analytic(self) -> Array:
+        return np.zeros(len(self._survey.size))
+
+    @cached_property
+    def _numeric(self) -> Array:
+        return np.zeros(len(self._survey.size))
 
     def add_row(self, output: int, row: Array) -> None:
         sizes = np.nan_to_num(np.abs(row) * self._scale, posinf=0.0)
