@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.model.case import Search, TensorRecipe
+from gradverify.model.case import Search
 from gradverify.model.proposal import Sought
 from gradverify.recording.notes import ALIKE, MOST, OFTEN, RARELY, Notes
 from gradverify.trial.propose import propose
