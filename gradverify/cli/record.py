@@ -52,7 +52,7 @@ class Seen:
     todo: Goal | None = None
 
 
-@command("command", "output", "force", "jobs", "notes")
+@command("command", "output", "force", "notes")
 def record_command(options: Options, out: Output) -> int:
     """Run a command, and write a spec for each autograd Function and operator that was called in
     it. The exit code is that of the command."""

@@ -7,7 +7,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ class Notes:
         keys = self.keys.setdefault(cls, set())
         if len(keys) > KEYS:
             return
-        with without_function_modes():
+        # The run goes on whatever fails here
+        with without_function_modes(), suppress(Exception):
             graded = torch.is_grad_enabled()
             key = (graded, *map(_key, arguments), *map(_key, keywords.values()))
             if key in keys:
@@ -75,7 +77,7 @@ class Notes:
             if cls not in self.keys and not cls.__module__.startswith("torch."):
                 self._note(cls, lambda: {"hidden": "it was not called outside torch.compile"})
 
-    def _note(self, cls: Any, call: Any) -> None:
+    def _note(self, cls: Any, call: Callable[[], dict[str, Any]]) -> None:
         entry: dict[str, Any] = {"module": cls.__module__, "name": cls.__qualname__}
         try:
             entry |= _identity(cls)
@@ -87,8 +89,9 @@ class Notes:
         line = json.dumps(entry)
         if line not in self.lines and entry.keys() & {"call", "why", "hidden"}:
             self.lines.add(line)
-            with (self.folder / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
+            file = self.folder / f"{os.getpid()}.jsonl"
+            with suppress(OSError), file.open("a", encoding="utf-8") as stream:  # it may be gone
+                stream.write(f"{line}\n")
 
     def _call(
         self, cls: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], graded: bool
@@ -175,7 +178,7 @@ def _identity(cls: Any) -> dict[str, Any]:
 def _key(value: Any) -> Any:
     """Return what is cheap to see of an argument: exact sizes and plain values."""
     kind = type(value)
-    if kind in TENSORS:
+    if kind in TENSORS and not value.is_nested:
         dense = value.layout is torch.strided and value.is_contiguous()
         return value.shape, value.dtype, value.requires_grad, dense, value.is_cuda
     if kind in PLAIN:
@@ -190,6 +193,8 @@ def _unwritable(value: Any) -> str | None:
     if isinstance(value, Tensor):
         if type(value) not in TENSORS:
             return f"a {type(value).__name__}"
+        if value.is_nested:
+            return "a nested tensor"
         if value.layout is not torch.strided or value.device.type not in ("cpu", "cuda"):
             return f"a tensor of {value.layout} on {value.device.type}"
         return None if value.dtype in DTYPES else f"a tensor of {value.dtype}"

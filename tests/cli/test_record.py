@@ -291,7 +291,16 @@ def test_a_command_without_python_and_one_that_is_not_there(folder, gradverify):
     assert code == 2 and err.startswith("no command: ")
 
 
-def test_a_python_without_gradverify_is_named_and_its_own_sitecustomize_runs(folder):
+def test_a_python_without_gradverify_is_named(folder, gradverify):
+    (folder / "7.unable").write_text("/their/python")
+    code, _, err = gradverify("record", "--notes", ".")
+    assert (code, err) == (
+        0,
+        "gradverify record: /their/python cannot import gradverify: install it there\n",
+    )
+
+
+def test_the_sitecustomize_of_the_command_runs_once(folder):
     (folder / "sitecustomize.py").write_text("print('theirs')\n")
     hide = "import sys; assert not any('recording' in each for each in sys.path)"
     run = recorded(sys.executable, "-c", hide, cwd=folder, env={"PYTHONPATH": str(folder)})

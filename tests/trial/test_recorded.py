@@ -189,6 +189,7 @@ def test_without_gradients_what_gets_none_is_marked(notes):
         (torch.sin, "a function"),
         (torch.nn.Linear(1, 1), "of type Linear"),
         (torch.eye(2).to_sparse(), "a tensor of torch.sparse_coo"),
+        (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "a nested tensor"),
         (torch.float64, "of type dtype"),
         ([torch.ones(1), None], "a list of tensors and other objects"),
         (torch.ones(0), "empty"),
@@ -198,6 +199,12 @@ def test_what_a_spec_cannot_write_is_a_reason(notes, argument, reason):
     notes.look(Weighted, (needing(2), argument), {})
     (entry,) = entries(notes)
     assert reason in entry["why"] and "call" not in entry
+
+
+def test_a_folder_that_is_gone_is_no_matter_of_the_run(tmp_path):
+    notes = Notes(tmp_path / "gone")
+    notes.look(Weighted, (needing(2),), {})
+    assert not notes.folder.exists()
 
 
 def test_functions_without_a_name_and_torchs_own_are_not_noted(notes):

@@ -26,7 +26,7 @@ class AfterTorch:
         if name != "torch":
             return None
         sys.meta_path.remove(self)
-        found = PathFinder.find_spec(name, path, target)
+        found = importlib.util.find_spec(name)
         if found is not None and found.loader is not None:
             execute, loader = found.loader.exec_module, found.loader
 
