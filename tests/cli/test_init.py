@@ -287,7 +287,7 @@ def test_an_installed_package_without_an_init_file_is_named_by_its_module(
 
 @pytest.mark.parametrize("number, expected", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_is_the_exit_code(gradverify, folder, monkeypatch, number, expected):
-    def stopped(sought, jobs, began):
+    def stopped(sought, jobs, began, signals):
         raise Stopped(number)
         yield
 
