@@ -33,6 +33,7 @@ SELECTION = "Selection"
 TARGETS = "Functions without a spec"
 RUNNING = "Running"
 SHOWN = "Output"
+ADVANCED = "Advanced"
 SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
 OF_WORKERS = ("jobs",)
 """Options that only apply to worker processes; those of the project are ignored with
@@ -134,7 +135,7 @@ OPTIONS: Mapping[str, Option] = {
         "--shard",
         "I/N",
         "Only part I of N of the checks, for several machines.",
-        SELECTION,
+        ADVANCED,
         values.part,
     ),
     "exitfirst": _flag(
@@ -144,7 +145,7 @@ OPTIONS: Mapping[str, Option] = {
         "--maxfail",
         "N",
         "Stop after N checks that are not as expected.",
-        SELECTION,
+        ADVANCED,
         values.count_from(1),
     ),
     "jobs": Option(
@@ -164,7 +165,7 @@ OPTIONS: Mapping[str, Option] = {
     "no_isolate": _flag(
         "--no-isolate",
         "Run checks in this process, not in workers, for a debugger; a crash ends the run.",
-        RUNNING,
+        ADVANCED,
     ),
     "eps": Option(
         "--eps",
@@ -214,7 +215,7 @@ OPTIONS: Mapping[str, Option] = {
         "--require-device",
         "DEVICE",
         "Checks skipped because this device is missing fail the run (exit 3; repeatable).",
-        GATE,
+        ADVANCED,
         values.device,
         many=True,
     ),
@@ -224,10 +225,10 @@ OPTIONS: Mapping[str, Option] = {
     "baseline_update": _flag(
         "--baseline-update",
         "Bring the baseline file up to date: add what fails now, remove what is no longer found.",
-        GATE,
+        ADVANCED,
     ),
     "exit_zero": _flag(
-        "--exit-zero", "Exit with 0 whatever the verdicts are, in place of 1, 3 and 5.", GATE
+        "--exit-zero", "Exit with 0 whatever the verdicts are, in place of 1, 3 and 5.", ADVANCED
     ),
     "format": _format(
         "Default: table on a terminal, else plain.",
@@ -248,14 +249,14 @@ OPTIONS: Mapping[str, Option] = {
         "--max-rows",
         "N",
         f"Elements shown for each finding, {WORST} at most; default {ROWS}.",
-        SHOWN,
+        ADVANCED,
         values.whole(1, WORST),
     ),
     "durations": Option(
         "--durations",
         "N",
         "List the N slowest checks with their calls; 0: all.",
-        SHOWN,
+        ADVANCED,
         values.count_from(0),
     ),
     "verbose": Option(
@@ -280,10 +281,10 @@ OPTIONS: Mapping[str, Option] = {
         "--width",
         "N",
         f"Width in columns, at least {MIN_WIDTH}; default: COLUMNS, else the terminal's, else 120.",
-        SHOWN,
+        ADVANCED,
         values.count_from(MIN_WIDTH),
     ),
-    "no_progress": _flag("--no-progress", "Show no line about what is running.", SHOWN),
+    "no_progress": _flag("--no-progress", "Show no line about what is running.", ADVANCED),
     # ---- of single commands
     "fail_under": Option(
         "--fail-under",
@@ -397,7 +398,8 @@ def command(
         context = inspect.Parameter(
             "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
         )
-        parameters = [option.parameter(name) for name, option in declared.items()]
+        last = sorted(declared.items(), key=lambda each: each[1].panel == ADVANCED)
+        parameters = [option.parameter(name) for name, option in last]
         called.__doc__, called.__annotations__ = run.__doc__, {}
         setattr(called, "__signature__", inspect.Signature([context, *parameters]))  # noqa: B010
         return called

@@ -156,7 +156,8 @@ def _open(entry: Entry) -> Iterator[str]:
     proposal = entry.proposal
     yield from _comment(
         f"TODO {own_name(entry.function)}{f' ({entry.where})' if entry.where else ''}: "
-        f"{proposal.missing}.",
+        f"{proposal.missing}. Give inputs that it takes, or write down those of your tests: "
+        "`gradverify record -- pytest`.",
         "  ",
     )
     yield f"  # - function: {_flow(entry.function)}"

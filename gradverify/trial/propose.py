@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 import re
@@ -90,24 +89,20 @@ def wanted(found: Target, build: type[torch.nn.Module] | None) -> list[Wanted]:
         ]
     parts = [
         getattr(subject, name) for name in ("forward", "setup_context") if hasattr(subject, name)
-    ]
-    parts = parts or [python_behind(subject)]
-    sources = [source for source in map(source_of, parts) if source is not None]
-    texts = [inspect.getdoc(each) or "" for each in (subject, *parts)]
-    texts += [line.partition("#")[2] for each in sources for line in each.lines]
-    uses = [each for source in sources for node in ast.walk(source.tree) for each in _uses(node)]
-    given = [
-        _wanted(each, uses, "\n".join(texts))
-        for each in parameters
-        if each.kind is not each.VAR_KEYWORD
-    ]
-    needed = parameters_of(build) if build else ()
+    ] or [python_behind(subject)]
+    lines = [each for found in map(source_of, parts) if found is not None for each in found.lines]
+    notes = [inspect.getdoc(each) or "" for each in (subject, *parts)]
+    notes += [line.partition("#")[2] for line in lines]
     to_build = [
-        _wanted(each, [], "", init=True)
-        for each in needed
+        each
+        for each in (parameters_of(build) if build else ())
         if each.default is MISSING and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
-    return [each for several in (*to_build, *given) for each in several]
+    given = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
+    return [
+        *(one for each in to_build for one in _wanted(each, init=True)),
+        *(one for each in given for one in _wanted(each, "\n".join(notes), "\n".join(lines))),
+    ]
 
 
 def parameters_of(function: Any) -> tuple[inspect.Parameter, ...]:
@@ -119,59 +114,21 @@ def parameters_of(function: Any) -> tuple[inspect.Parameter, ...]:
 
 
 # ---- what source and comments show
-SIZE = r"(?:[A-Za-z]\w{0,14}|\d+|\.\.\.)"
-SIZES = (
-    r"(?:\W{0,4}(?:\([\w. ]*\))?[^\n()\[\]]{0,50}\bshape\W{1,3}|\W{0,4})"
-    rf"[(\[]\s*({SIZE}(?:\s*[,x]\s*{SIZE})*)\s*,?\s*[)\]]"
+SIZE = r"(?:[A-Za-z_]\w{0,14}|\d+|\.\.\.)"
+SIZES = rf"({SIZE}(?:\s*[,x]\s*{SIZE})*)\s*,?\s*"
+NOTED = (
+    r"(?<!\w)NAME(?!\w)(?:, \w+)*(?:\W{0,4}(?:\([\w. ]*\))?[^\n()\[\]]{0,50}\bshape\W{1,3}|\W{0,4})"
+    rf"[(\[]\s*{SIZES}[)\]]"
 )
+"""Pattern of the sizes of an argument NAME in comments; in code those that follow."""
+MATCHED = rf"(?<!\w)NAME\.(?:shape|size\(\)) [!=]= \({SIZES}\)"
+UNPACKED = rf"(?m)^\s*{SIZES}= NAME\.(?:shape|size\(\))\s*$"
+RANKED = r"(?<!\w)NAME\.(?:ndim|dim\(\)) \S+ (\d)(?!\d)"
+COMPARED = r"(?<!\w)NAME (?:[!=]=|(?:not )?in) ([(\[{]?(?:['\"]\w+['\"](?:, )?)+)"
+SAVED = r"save_for_backward\([^()]*(?<!\w)NAME(?!\w)"
 NO_SIZE = re.compile(
     r"(?i)^(optional|.*tensor|int|float|bool|str|torch|default|or|list|tuple|none|e|i|a|self|ctx)$"
 )
-
-
-def _uses(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
-    """Yield (argument, name or size of each of its dimensions, strings that it is compared with)
-    for each use in a node; without dimensions and strings the use shows only that it is a
-    tensor."""
-    match node:
-        case ast.Assign([ast.Tuple(parts)], value) | ast.Compare(
-            value, [ast.Eq() | ast.NotEq()], [ast.Tuple(parts)]
-        ) if name := _shape_of(value):
-            starred = any(isinstance(part, ast.Starred) for part in parts)
-            yield name, None if starred else _dims(parts), []
-        case ast.Compare(
-            ast.Attribute(ast.Name(name), "ndim") | ast.Call(ast.Attribute(ast.Name(name), "dim")),
-            [_],
-            [ast.Constant(int(rank))],
-        ):
-            yield name, _dims([None] * rank), []
-        case ast.Compare(ast.Name(name), [_], [right]):
-            words = [
-                each.value
-                for each in (
-                    right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
-                )
-                if isinstance(each, ast.Constant) and isinstance(each.value, str)
-            ]
-            yield from [(name, None, words)] if words else []
-        case ast.Call(ast.Attribute(_, "save_for_backward"), saved):
-            yield from ((each.id, None, []) for each in saved if isinstance(each, ast.Name))
-
-
-def _dims(parts: Sequence[ast.AST | None]) -> tuple[str, ...]:
-    """Return a name or a number for each dimension."""
-    named = [isinstance(each, ast.Constant | ast.Name) and ast.unparse(each) for each in parts]
-    return tuple(text if text and text != "_" else f"_{at}" for at, text in enumerate(named))
-
-
-def _shape_of(node: ast.AST) -> str | None:
-    """Return the name whose `.shape` or `.size()` the node is; None where it is neither."""
-    match node:
-        case ast.Attribute(ast.Name(name), "shape") | ast.Call(
-            ast.Attribute(ast.Name(name), "size"), []
-        ):
-            return name
-    return None
 
 
 # ---- the kind of an argument
@@ -259,41 +216,35 @@ TENSORS = frozenset({"tensor", "tensors", *(kind for kind, _ in DRAWN)})
 
 
 def _wanted(
-    parameter: inspect.Parameter,
-    uses: Sequence[tuple[str, tuple[str, ...] | None, list[str]]],
-    comments: str,
-    init: bool = False,
+    parameter: inspect.Parameter, notes: str = "", code: str = "", init: bool = False
 ) -> list[Wanted]:
-    name, default = parameter.name, parameter.default
-    plain = isinstance(parameter.annotation, type) and not hasattr(parameter.annotation, "__args__")
-    text = (
-        ""
-        if parameter.annotation is MISSING
-        else parameter.annotation.__name__
-        if plain
-        else str(parameter.annotation)
-    )
-    own = [(dims, words) for of, dims, words in uses if of == name]
-    words = [
-        *(re.findall(r"'([^']*)'", text) if "Literal" in text else []),
-        *(word for _, words in own for word in words),
-    ]
-    commented = re.findall(rf"(?<!\w){re.escape(name)}(?!\w){SIZES}", comments) + re.findall(
-        r'\[\w*Tensor, ?["\']([\w ]+)["\']\]', text
-    )
+    """Return the argument, twice for `*arguments`, as its annotation, its default, its name, the
+    `notes` (docstrings and comments) and the `code` of the function show it."""
+    name, default, annotation = parameter.name, parameter.default, parameter.annotation
+    plain = isinstance(annotation, type) and not hasattr(annotation, "__args__")
+    hint = "" if annotation is MISSING else annotation.__name__ if plain else str(annotation)
+
+    def shown(pattern: str, text: str = code) -> list[str]:
+        return re.findall(pattern.replace("NAME", re.escape(name)), text)
+
+    words = re.findall(r"'([^']*)'", hint) if "Literal" in hint else []
+    words += [word for each in shown(COMPARED) for word in re.findall(r"\w+", each)]
+    sizes = [*re.findall(r'\[\w*Tensor, ?["\']([\w ]+)["\']\]', hint), *shown(NOTED, notes)]
+    sizes += [*shown(UNPACKED), *shown(MATCHED)]
+    sizes += [" ".join("_" * int(rank)) for rank in shown(RANKED)]
     dims = [
-        sizes
-        for each in commented
-        if not any(map(NO_SIZE.match, sizes := tuple(re.split(r"\s*[,x]\s*|\s+", each))))
+        tuple(f"_{at}" if size == "_" else size for at, size in enumerate(parts))
+        for each in sizes
+        if not any(map(NO_SIZE.match, parts := re.split(r"\s*[,x]\s*|\s+", each.strip())))
     ]
-    dims += [each for each, _ in own if each is not None]
-    annotated = _kind_in(ANNOTATED, re.sub(r"\b(?:\w+\.)+(?=\w)", "", text))
+    saved = bool(dims or shown(SAVED))
+    annotated = _kind_in(ANNOTATED, re.sub(r"\b(?:\w+\.)+(?=\w)", "", hint))
     drawn, named = (_kind_in(table, name.lower()) for table in (DRAWN, BY_NAME))
     if annotated is None and default is not None and default is not MISSING:
         annotated = {bool: "bool", int: "int", float: "float", str: "word"}.get(
             type(default), "ints"
         )
-    if annotated is None and (dims or any(not words for _, words in own)):
+    if annotated is None and saved:
         annotated = "tensor"
     kind = (
         annotated or ("word" if words else None) or named or drawn or ("int" if init else "tensor")
@@ -495,9 +446,6 @@ WANTS = (
     ("fraction", r"between 0|\[0, 1\]"),
 )
 """The kind that one of the arguments should be of, and the pattern of errors that suggest it."""
-RANK = re.compile(
-    r"or (\d)-?D|(\d)-?D|(\d)-dim|(\d) dimension|expected (\d)(?:,|\))|got (\d)\)|(a matri)"
-)
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
@@ -552,30 +500,11 @@ def otherwise(
             )
         elif kind in (*PLAIN, "tensors") and own is not None:
             yield given(each, kind, own)
-    ranks = next((next(filter(None, found)) for found in RANK.findall(error)), None)
-    if ranks is not None:
-        rank = int(ranks) + ("out of range" in error) if ranks.isdigit() else 2
-        yield from list(layouts(wanted, rank))[:2]
+    if rank := re.search(r"(\d)-?D", error):
         yield from (
-            given(each, each.kind, (*shapes[each.name], 4, 4, 4)[:rank])
+            given(each, each.kind, (*shapes[each.name], 4, 4, 4)[: int(rank[1])])
             for each in suspects
-            if len(shapes.get(each.name, ())) not in (0, rank)
-        )
-    numbers = list(
-        dict.fromkeys(int(number) for number in NUMBER.findall(error) if 1 < int(number) < 9)
-    )
-    for each in (
-        reversed([each for each in suspects if each.name in shapes]) if len(numbers) > 1 else ()
-    ):
-        shape = shapes[each.name]
-        yield from (
-            {
-                **assignment,
-                each.name: _reshaped(assignment[each.name], (*shape[:at], other, *shape[at + 1 :])),
-            }
-            for at, size in enumerate(shape)
-            for other in numbers
-            if size in numbers and other != size
+            if each.name in shapes
         )
     for each in named:
         yield from (
@@ -583,15 +512,6 @@ def otherwise(
             for recipe in choices(each, base, {})
             if each.name in assignment
         )
-
-
-def _reshaped(recipe: InputRecipe, shape: Shape) -> InputRecipe:
-    """Return the same recipe with another shape."""
-    return replace(
-        recipe,
-        tensor=recipe.tensor and replace(recipe.tensor, shape=shape),
-        tensors=tuple(replace(each, shape=shape) for each in recipe.tensors),
-    )
 
 
 MOST, SPARED = 40, 10  # calls of one function; those among them reserved for `_refined`
@@ -734,32 +654,24 @@ class Search:
                 left_out += [name] * runs({name: InputRecipe(name)})
             elif each.kind in ("word", "bool") and not each.init and name != "inplace":
                 known = recipe.value if recipe is not None else each.default
-                others = (
-                    (not known,)
-                    if isinstance(known, bool)
-                    else each.words
-                    if isinstance(known, str)
-                    else ()
-                )
-                together = {**varied, name: tuple(dict.fromkeys([known, *others]))}
-                if (
-                    len(together[name]) > 1
-                    and math.prod(map(len, together.values())) <= MOST_CASES
-                    and all(
+                others = (not known,) if isinstance(known, bool) else each.words
+                values = tuple(dict.fromkeys([known, *others]))
+                together = {**varied, name: values}
+                every = product(*together.values())
+                if len(values) > 1 and math.prod(map(len, together.values())) <= MOST_CASES:
+                    each_runs = (
                         runs(
                             {
                                 key: InputRecipe(key, value=value)
-                                for key, value in zip(together, values, strict=True)
+                                for key, value in zip(together, given, strict=True)
                             }
                         )
-                        for values in product(*together.values())
+                        for given in every
                     )
-                ):
-                    varied = together
-        found = {
-            **assignment,
-            **{name: InputRecipe(name, value=values[0]) for name, values in varied.items()},
-        }
+                    varied = together if all(each_runs) else varied
+        found = dict(assignment)
+        for name, values in varied.items():
+            found[name] = InputRecipe(name, value=values[0])
         remarks = dict[str, str]()
         for name, recipe in found.items():
             if name in outcome.nothing and recipe.tensor is not None:

@@ -108,7 +108,7 @@ def test_the_help_of_check_names_every_format_and_fits_eighty_columns(process):
     # Nothing is cut
     assert max(map(len, out.splitlines())) <= 80 and "x>=" not in out and not re.search(r"\w…", out)
     panels = [line.split()[1] for line in out.splitlines() if line.startswith("╭─")]
-    wanted = "Arguments Options Functions Selection Running Settings Gate Output"
+    wanted = "Arguments Options Functions Selection Running Settings Gate Output Advanced"
     assert panels == wanted.split()
 
 

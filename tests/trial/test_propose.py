@@ -82,6 +82,11 @@ UNPACKED = """def Op(q, table):
     assert table.shape == (seq, dim)
     return q @ table.T
 """
+TOGETHER = """def Op(q, table):
+    # q, other: (batch, heads, seq, dim)
+    # other, table: (seq, dim)
+    return q @ table.T
+"""
 COMPARED = """def Op(q, table):
     _, _, seq, dim = q.size()
     if table.shape != (seq, dim):
@@ -90,7 +95,7 @@ COMPARED = """def Op(q, table):
 """
 
 
-@pytest.mark.parametrize("text", [COMMENTS, DOCSTRING, UNPACKED, COMPARED])
+@pytest.mark.parametrize("text", [COMMENTS, DOCSTRING, UNPACKED, COMPARED, TOGETHER])
 def test_sizes_are_those_of_comments_docstrings_and_unpacked_shapes(tmp_path, text):
     found = written(tmp_path, text)
     assert found.attempts == 1 and shapes(found) == {"q": [[2, 4, 5, 6]], "table": [[5, 6]]}
