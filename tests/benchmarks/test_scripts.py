@@ -202,14 +202,14 @@ def test_the_calls_of_the_reported_specs_keep_the_limits(script):
 
 
 def test_ordinary_small_functions_pass_under_every_rule_in_few_calls(script):
-    """As measured: 90 calls for SwiGLU, and a median of 134."""
+    """As measured: 92 calls for SwiGLU, and a median of 136."""
     small = script("small")
     results = {name: small.run_case(small.case(name, inputs)) for name, _, inputs in small.SMALL}
     assert {
         name: (result.verdict, result.findings) for name, result in results.items()
     } == dict.fromkeys(results, ("pass", ()))
     calls = {name: result.calls.forward + result.calls.backward for name, result in results.items()}
-    assert calls["SwiGLU"] <= 90 and median(calls.values()) <= 134
+    assert calls["SwiGLU"] <= 92 and median(calls.values()) <= 136
     # Few calls, and no rule left out
     ran = {run.code for run in next(iter(results.values())).rules if run.status == "ran"}
     assert {
