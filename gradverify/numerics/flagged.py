@@ -30,11 +30,10 @@ from gradverify.numerics.judging import (
 )
 from gradverify.numerics.pairs.pair import Outcome, Pair, Tally
 from gradverify.numerics.prepare import with_other_groups
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, finite_size
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask
 from gradverify.numerics.screen import (
     DIRECTIONS,
     LOW_START,
-    SCREEN_LOW,
     VERIFIED_ALONG,
     ProbeDerivative,
     Screened,
@@ -47,7 +46,6 @@ from gradverify.numerics.screen import (
     relative,
     schedule,
     screen,
-    screen_of,
 )
 from gradverify.numerics.seed_vectors import moves_along, pull_back, signed_weights
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
@@ -383,7 +381,6 @@ class FollowedPair:
     def _stays_open(self, entries: Judged, pair: Screened, line: int | None = None) -> bool:
         """Count the result for a flagged `line`, or a stray (None), by its entries, and return
         whether it stays open."""
-        entries = self._known_to_the_screen(entries)
         places = zip(entries.column.tolist(), entries.out.tolist(), strict=True)
         new = [n for n, place in enumerate(places) if place not in self.judged_entries]
         if new:
@@ -471,28 +468,6 @@ class FollowedPair:
         column = np.repeat(columns, len(outputs))
         out = np.tile(outputs, len(columns))
         return measured_alone(self.run, column, out)
-
-    def _known_to_the_screen(self, entries: Judged) -> Judged:
-        """Pass undecided entries that are as accurate as a screen requires of their row: a zero's
-        bar may be wider than its floor."""
-        i = np.flatnonzero(
-            (entries.verdict == UNDECIDED)
-            & entries.derivative.smooth
-            & np.isfinite(entries.analytic)
-        )
-        if not i.size:
-            return entries
-        run = self.run
-        d = entries.derivative.take(i)
-        scale = run.columns.scale
-        outputs, place = np.unique(entries.out[i], return_inverse=True)
-        norms = [np.linalg.norm(finite_size(run.point.row(j)) * scale) for j in outputs.tolist()]
-        norm = np.array(norms)[place] / scale[entries.column[i]]
-        share = SCREEN_LOW if run.low_values()[self.part].any() else screen_of(run.point)
-        return entries.decided(
-            i[np.isfinite(norm) & (np.abs(entries.analytic[i] - d.value) + d.bar <= share * norm)],
-            Limit.NONE,
-        )
 
     # ---- ties that the sparsity pattern misses: of equal numbers of which a maximum takes any, a
     # single one that was moved down moved nothing
