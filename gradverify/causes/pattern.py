@@ -166,8 +166,9 @@ class Pattern:
         significant."""
         e = self.entries
         off = np.abs(e.analytic - e.numeric)[self.wrong]
-        sharp = np.isfinite(off).all() and np.mean(e.bar[self.wrong] <= BLUNT * off) >= SHARP
-        return bool(self.count and sharp)
+        if not (self.count and off.size):
+            return False
+        return bool(np.isfinite(off).all() and np.mean(e.bar[self.wrong] <= BLUNT * off) >= SHARP)
 
     @cached_property
     def _order(self) -> Index:

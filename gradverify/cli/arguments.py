@@ -77,7 +77,9 @@ def _value(text: str, where: str) -> TensorRecipe | Json:
         return CONSTANTS[text.lower()]
     found = scalar(text)
     if isinstance(found, str) and not WORD.fullmatch(found):
-        raise Refused(f"{where}: {text!r} is no value: allowed are {FORMS}")
+        near = re.fullmatch(r"(\d+)([:\[].*)", text)  # of a vector, without its comma
+        meant = f"; did you mean '{near[1]},{near[2]}'?" if near else f": allowed are {FORMS}"
+        raise Refused(f"{where}: {text!r} is no value{meant}")
     return found
 
 

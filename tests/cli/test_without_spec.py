@@ -179,6 +179,7 @@ def test_a_list_of_tensors_is_read():
     [
         (["2x3"], "must be NAME=VALUE, such as x=2x3"),
         (["x=2x"], "'2x' is no value: allowed are a tensor ("),
+        (["x=4:int64[0,5)"], "'4:int64[0,5)' is no value; did you mean '4,:int64[0,5)'?"),
         (["x=2x3:int64"], "integers need a range, high excluded: 2x3:int64[0,5)"),
         (["x=2x3:int6[0,5)"], "'int6' is no dtype; did you mean int64?"),
         (["x=2x3[0,a)"], "0 and a must be numbers"),

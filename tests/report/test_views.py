@@ -645,5 +645,5 @@ def test_a_warning_of_a_line_is_shown_once():
     checks = [passing(f"c{n}", findings=(warning,)) for n in range(3)]
     checks.append(passing("other", findings=(replace(warning, line=4),)))
     text = render(report(*checks), Look(100))
-    assert text.count("warning GV225") == 2 and "4 passed, 2 warnings" in text
+    assert text.count("warning GV225") == 2 and "4 passed, 2 warnings in 4 checks" in text
     assert render(report(*checks), Look(100, verbosity=1)).count("warning GV225") == 4

@@ -139,10 +139,9 @@ def _framed(title: Text, body: Sequence[RenderableType], look: Look) -> Panel:
 
 
 def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    place = (
-        f"{check.function.target} on {device_of(check)}, {check.dtype}, from "
-        f"{check.spec.path}:{check.spec.line}"
-    )
+    place = f"{check.function.target} on {device_of(check)}, {check.dtype}"
+    if check.spec.path != check.function.target:  # else it is checked without a spec
+        place += f", from {check.spec.path}:{check.spec.line}"
     yield uncut(Text(place, style="dim"), look)
     broken = status.broken_expectation(check)
     if broken:

@@ -113,8 +113,11 @@ def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
     hidden = sum(len(once(check, shown).warnings) for check in others)
     count, hidden = count + hidden, hidden if quiet else 0
     if count:
+        checks = sum(bool(check.warnings) for check in report.checks)
+        where = f" in {counted(checks, 'check')}" if checks > count else ""
         yield Text(
-            counted(count, "warning") + (f" ({hidden} not shown)" if hidden else ""), style="yellow"
+            counted(count, "warning") + where + (f" ({hidden} not shown)" if hidden else ""),
+            style="yellow",
         )
 
 
@@ -235,10 +238,11 @@ def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
 
 
 def _gist(check: CaseResult) -> Hashable:
-    """Return what the cases of one matrix have in common where they fail in the same way: the place
-    in the spec, and the findings without numbers."""
+    """Return what checks of one function in one spec have in common where they fail in the same
+    way: the findings without numbers."""
     found = tuple(
         (each.code, each.severity, each.input, each.output, each.cause and each.cause.name)
         for each in check.findings
     )
-    return check.spec, check.verdict, found or check.id
+    where = check.spec.path, check.function.target
+    return where, check.verdict, status.word(check), found or check.id
