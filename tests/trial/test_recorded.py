@@ -92,6 +92,18 @@ class Rounded(Function):
         return g, None
 
 
+class Far(Function):
+    """Rounded to eight digits or fewer, in which a small step is lost."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x + 1e4
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return g
+
+
 class Refuses(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -250,6 +262,12 @@ def test_a_gradient_of_a_piecewise_constant_forward_is_left_open(notes, dtype):
         "forward is piecewise constant in x, and backward gives it a gradient: name the function "
         "whose gradient that is under `surrogate`"
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_rounding_hides_is_not_piecewise_constant(notes, dtype):
+    found = proposed(notes, Far, torch.randn(40, 9, generator=SOURCE).to(dtype).requires_grad_())
+    assert found.missing is None
 
 
 def test_many_numbers_go_into_a_file_with_their_layout(notes):
