@@ -32,6 +32,7 @@ class Proposal:
     `varied`: arguments with several values that forward accepts, in every combination;
     `left_out`: optional arguments without which forward runs too; `dtype`, `device`: of the check;
     `note`: a sentence to be written above the check;
+    `advised`: whether `missing` also says what to do;
     `fault`: the internal error of gradverify that ended the search.
     """
 
@@ -46,5 +47,6 @@ class Proposal:
     device: str = "cpu"
     note: str | None = None
     missing: str | None = None
+    advised: bool = False
     fault: Fault | None = None
     attempts: int = 0

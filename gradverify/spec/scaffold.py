@@ -77,7 +77,11 @@ def spec_of(
         named = None if names.count(own) == 1 and own not in used else free
         used.add(named or own)
         lines += [""] * (place > 0)
-        lines += _check(entry, named, recorded) if entry.proposal.missing is None else _open(entry)
+        lines += (
+            _check(entry, named, recorded)
+            if entry.proposal.missing is None
+            else _open(entry, recorded)
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -93,7 +97,7 @@ def _check(entry: Entry, named: str | None, recorded: bool) -> Iterator[str]:
     yield _remarked(f"  - function: {_flow(entry.function)}", entry.where)
     if named:
         yield f"    name: {_flow(named)}"
-    yield from _body(proposal, variables, "" if recorded else "it refused float64")
+    yield from _body(proposal, variables, recorded)
     yield from (f"    {key}: {_flow(value)}" for key, value in entry.keys.items())
     if variables:
         yield "    matrix:"
@@ -106,7 +110,7 @@ def _check(entry: Entry, named: str | None, recorded: bool) -> Iterator[str]:
         yield ""
         yield f"  - function: {_flow(entry.function)}"
         yield f"    name: {_flow(f'{named or own_name(entry.function)} without {name}')}"
-        yield from _body(_without(proposal, name), {})
+        yield from _body(_without(proposal, name), {}, recorded)
         yield from (f"    {key}: {_flow(value)}" for key, value in entry.keys.items())
 
 
@@ -127,9 +131,7 @@ def _without(proposal: Proposal, name: str) -> Proposal:
     )
 
 
-def _body(
-    proposal: Proposal, variables: Mapping[str, str], why_dtype: str = "it refused float64"
-) -> Iterator[str]:
+def _body(proposal: Proposal, variables: Mapping[str, str], recorded: bool) -> Iterator[str]:
     if proposal.init:
         yield f"    init: {_flow(proposal.init)}"
     for key, recipes in (("inputs", proposal.inputs), ("kwargs", proposal.keywords)):
@@ -146,22 +148,28 @@ def _body(
     if not proposal.inputs and not proposal.keywords:
         yield "    inputs: {}"
     if proposal.dtype != "float64":
-        yield _remarked(f"    dtype: {proposal.dtype}", why_dtype)
+        why = "" if recorded else "it refused float64"
+        yield _remarked(f"    dtype: {proposal.dtype}", why)
     if proposal.device != "cpu":
         yield f"    device: {proposal.device}"
 
 
-def _open(entry: Entry) -> Iterator[str]:
+def _open(entry: Entry, recorded: bool) -> Iterator[str]:
     """Yield a check that does not run yet, as a comment."""
     proposal = entry.proposal
+    advice = (
+        ""
+        if proposal.advised
+        else " Give inputs that it takes, or write down those of your tests: "
+        "`gradverify record -- pytest`."
+    )
     yield from _comment(
         f"TODO {own_name(entry.function)}{f' ({entry.where})' if entry.where else ''}: "
-        f"{proposal.missing}. Give inputs that it takes, or write down those of your tests: "
-        "`gradverify record -- pytest`.",
+        f"{proposal.missing}.{advice}",
         "  ",
     )
     yield f"  # - function: {_flow(entry.function)}"
-    for line in _body(proposal, {}):
+    for line in _body(proposal, {}, recorded):
         yield f"  # {line[2:]}"
 
 

@@ -16,8 +16,12 @@ from gradverify.subject.draw import DTYPES, generator, signed
 from gradverify.subject.failure import UserCodeError, attempted, describe
 from gradverify.subject.machine import seeded
 from gradverify.subject.prepare import assemble, drawn_inputs
-from gradverify.subject.subject import Graph, Subject
+from gradverify.subject.subject import Argument, Graph, Subject
 from gradverify.subject.target import Target, live
+
+SMALL, LARGE = 1e-4, 3.0  # steps relative to an argument, to see whether forward is constant there
+FEW = 0.1  # share of outputs that may change by a small step of a piecewise constant function
+VISIBLE = 20  # rounding errors of an output that the change by a small step must exceed
 
 
 class Level(IntEnum):
@@ -28,13 +32,23 @@ class Level(IntEnum):
 
 class Outcome(NamedTuple):
     """The outcome of one call. `frame`: the line of the user's code that raised; `nothing`: the
-    arguments for which backward returned no gradient."""
+    arguments for which backward returned no gradient; `stepped`: one in which forward is piecewise
+    constant though backward returned a gradient for it."""
 
     level: Level
     error: str = ""
     hint: str | None = None
     frame: Frame | None = None
     nothing: tuple[str, ...] = ()
+    stepped: str | None = None
+
+    @property
+    def surrogate(self) -> str | None:
+        """Why the gradient cannot be compared with that of forward, and what to do; else None."""
+        return self.stepped and (
+            f"forward is piecewise constant in {self.stepped}, and backward gives it a gradient: "
+            "name the function whose gradient that is under `surrogate`"
+        )
 
     @property
     def reached(self) -> tuple[int, int]:
@@ -56,7 +70,7 @@ def called(case: Case, target: Target, build: type[torch.nn.Module] | None = Non
         return (
             subject,
             graph,
-            [y for y in graph.outputs if isinstance(y, Tensor) and y.requires_grad],
+            [y for y in graph.outputs if _differentiable(y)],
         )
 
     try:
@@ -85,5 +99,46 @@ def called(case: Case, target: Target, build: type[torch.nn.Module] | None = Non
     nothing = tuple(argument.name for argument, gradient in given if gradient is None)
     dense = [gradient.to_dense() for gradient in gradients if gradient is not None]
     if any(bool(torch.isfinite(gradient).all() and (gradient != 0).any()) for gradient in dense):
-        return Outcome(Level.WHOLE, nothing=nothing)
+        stepped = (
+            argument.name
+            for argument, gradient in given
+            if gradient is not None and _stepped(subject, argument, gradient.to_dense(), outputs)
+        )
+        return Outcome(Level.WHOLE, nothing=nothing, stepped=next(stepped, None))
     return Outcome(Level.ZERO, "its gradients are zero", nothing=nothing)
+
+
+def _differentiable(y: object) -> bool:
+    return isinstance(y, Tensor) and y.requires_grad
+
+
+def _stepped(subject: Subject, argument: Argument, gradient: Tensor, outputs: list[Tensor]) -> bool:
+    """Whether hardly any output changes by a small step of an argument whose gradient says that
+    many do, though they change by a large one: of a quantiser, with a gradient of its own."""
+    before = [y.detach().to_dense() for y in outputs]
+    x = argument.value.detach()
+    rounding = max(torch.finfo(y.dtype).eps for y in (x, *before))
+    if subject.odd or rounding > SMALL:  # no step in 16 bits is small
+        return False
+    # Not in the direction of x, in which what normalises x is constant
+    step = x.abs().clamp(min=SMALL) * signed(x, generator(0, "trial", "step"))
+    expected = float((SMALL * step * gradient).abs().max())
+    if expected <= VISIBLE * rounding * max(float(y.abs().max()) for y in before):
+        return False
+
+    def changed(size: float) -> int | None:
+        """Return the number of outputs that change by a step; None if they are not comparable."""
+        moved = subject.mapped(lambda a: x + size * step if a is argument else a.value)
+        graph = attempted(lambda: moved.probed(moved.leaves()))
+        if isinstance(graph, UserCodeError):
+            return None
+        after = [y.detach().to_dense() for y in graph.outputs if _differentiable(y)]
+        if [y.shape for y in after] != [y.shape for y in before]:
+            return None
+        return sum(int((y != z).sum()) for y, z in zip(before, after, strict=True))
+
+    most = min(sum(y.numel() for y in before), int((gradient != 0).sum()))
+    few, many = changed(SMALL), None
+    if few is not None and few < most * FEW:
+        many = changed(LARGE)
+    return bool(many)

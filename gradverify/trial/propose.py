@@ -193,7 +193,8 @@ BY_NAME = (
             r"steps? iters? iterations? window block chunk channels? "
             r"features? hidden length seq_len depth order degree rank n_\w+ num_\w+ \w+_size "
             r"\w+_dim bits? rows cols level d_model "
-            r"upscale_factor downscale_factor padding_idx ignore_index",
+            r"upscale_factor downscale_factor padding_idx \w*ignored?_(index|idx|id|label|class) "
+            r"qmin qmax quant_min quant_max",
             behind="$",
         )
         + "|^(n|num|max_n|nb)_",
@@ -297,6 +298,8 @@ SHAPES: tuple[tuple[str, str], ...] = (
 """Pattern of names → shapes of a tensor next to a first one, the likeliest first: `*` is the first
 tensor's shape, `-1` the size of its last dimension, `4` that size."""
 INDICES = "0|column|*"
+IGNORED = re.compile(r"(^|_)ignored?_(index|idx|id|label|class)$")
+"""Names of the number whose places among the integers of a tensor are left out."""
 LARGEST = 16  # size that is taken over from a comment
 NUMBERS: Mapping[str, Json] = {
     "eps": 1e-5,
@@ -323,6 +326,10 @@ NUMBERS: Mapping[str, Json] = {
     "approximate": "none",
     "activation": "relu",
     "act": "relu",
+    "qmin": -8,
+    "qmax": 7,
+    "quant_min": -8,
+    "quant_max": 7,
 }
 PLAIN: Mapping[str, Json] = {
     "float": 0.5,
@@ -579,6 +586,8 @@ class Search:
         the reason why it failed."""
         self._find()
         outcome = self.best[1]
+        if outcome.surrogate:
+            return self._as_it_is(missing=outcome.surrogate, advised=True)
         if outcome.level >= Level.NO_BACKWARD:
             return self._refined()
         at = (
@@ -634,9 +643,35 @@ class Search:
         )
         return "cuda" if outcome.hint in (ON_CUDA, TOO_LATE) else "float32" if single else None
 
+    def _ignoring(self) -> None:
+        """Make a number that is to be ignored one of the integers of a tensor, next to others, in
+        the best call, if it runs then."""
+        ignored = next((each for each in self.wanted if IGNORED.search(each.name)), None)
+        if ignored is None or ignored.kind != "int":
+            return
+        for each in self.wanted:
+            recipe = self.best[0].get(each.name)
+            if recipe is None or recipe.tensor is None or recipe.tensor.draw != "integers":
+                continue
+            shape = recipe.tensor.shape or ()
+            numbers = (torch.arange(math.prod(shape)) % 2).reshape(shape)  # 0 and 1 in turn
+            values = TensorRecipe(draw="values", arguments=numbers.tolist(), dtype="int64")
+            given = {
+                **self.best[0],
+                each.name: InputRecipe(each.name, values),
+                ignored.name: InputRecipe(ignored.name, value=1),
+            }
+            if numbers.numel() > 1 and len(self.calls) < MOST:
+                outcome = self._run(given)
+                if outcome.level == Level.WHOLE:
+                    self.best = given, outcome
+                    return
+
     def _refined(self) -> Proposal:
         """Return the proposal of the best call, with words and truth values varied, optional
         tensors left out, and tensors without a gradient marked."""
+        if self.best[1].level == Level.WHOLE:
+            self._ignoring()
         (assignment, outcome), varied, left_out = (
             self.best,
             dict[str, tuple[Json, ...]](),

@@ -4,8 +4,9 @@ as small as forward accepts."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,14 @@ def replayed(sought: Sought, target: Target) -> Proposal:
     return replay.proposal()
 
 
+class Unmarked(Exception):  # noqa: N818 - sizes that do not do are no error
+    """Raised where a smaller tensor has no place for its marks."""
+
+
 class Replay:
     """Trials of one recorded call. `best`: the case that came furthest, with its outcome; `sizes`:
-    those that may change. In a trial, `kept` is 0 if all numbers are described, 1 if whole numbers
-    are kept as they were, 2 if all are."""
+    those that may change; `integers`: the plain ones among the arguments. In a trial, `kept` is 0
+    if all numbers are described, 1 if whole numbers are kept as they were, 2 if all are."""
 
     def __init__(self, sought: Sought, target: Target, call: Mapping[str, Any]) -> None:
         self.sought, self.target, self.calls = sought, target, 0
@@ -67,6 +72,8 @@ class Replay:
             for each in (value if isinstance(value, list) else [value])
             if isinstance(each, dict)
         ]
+        plain = (*self.given.values(), *self.keywords.values())
+        self.integers = sorted({value for value in plain if type(value) is int})
         self.every = sorted({size for each in self.tensors for size in each["shape"]})
         self.sizes = [size for size in self.every if size > SMALL_SIZE]
         floating = [each for each in self.tensors if not _whole(each["numbers"])]
@@ -90,12 +97,19 @@ class Replay:
         return True
 
     def tried(self, kept: int, sizes: Sizes) -> bool:
-        """Make a call, unless there were too many; return whether it gave gradients."""
+        """Make a call, unless there were too many; return whether it gave gradients, and finite
+        outputs for other random numbers too."""
         if self.calls >= MOST:
             return False
-        self.calls += 1
         case = self._case(kept, sizes)
+        if case is None:
+            return False
+        self.calls += 1
         outcome = called(case, self.target)
+        if outcome.level == Level.WHOLE:
+            seed = case.settings.seed + 1
+            again = called(replace(case, settings=replace(case.settings, seed=seed)), self.target)
+            outcome = again if again.level <= Level.NOT_FINITE or again.stepped else outcome
         whole = outcome.level == Level.WHOLE
         if self.best is None or whole or outcome.reached > self.best[1].reached:
             self.best = case, outcome
@@ -117,7 +131,9 @@ class Replay:
         notes = notes if recorded != now else []
         if outcome.level != Level.WHOLE:
             notes.append(f"Not quite: {outcome.error}.")
-        missing = outcome.error if outcome.level < Level.NO_BACKWARD else None
+        missing = outcome.surrogate
+        if outcome.level < Level.NO_BACKWARD:
+            missing = f"{outcome.error}, when it was called as recorded"
         return Proposal(
             case.target,
             tuple(inputs),
@@ -126,16 +142,21 @@ class Replay:
             dtype=self.dtype,
             device=self.device,
             note=" ".join(notes) or None,
-            missing=missing and f"{missing}, when it was called as recorded",
+            missing=missing,
+            advised=outcome.surrogate is not None,
             attempts=self.calls,
         )
 
-    def _case(self, kept: int, sizes: Sizes) -> Case:
+    def _case(self, kept: int, sizes: Sizes) -> Case | None:
+        """Return the case with these sizes; None where a tensor would lose its marks."""
         own = own_name(self.sought.target)
-        by_name = {
-            name: self._argument(name, value, kept, sizes)
-            for name, value in {**self.given, **self.keywords}.items()
-        }
+        try:
+            by_name = {
+                name: self._argument(name, value, kept, sizes)
+                for name, value in {**self.given, **self.keywords}.items()
+            }
+        except Unmarked:
+            return None
         keywords = [by_name[name] for name in self.keywords]
         return Case(
             own,
@@ -169,14 +190,22 @@ class Replay:
         asked = call["requires_grad"] or not self.graded or _whole(numbers)
         as_it_was = call["whole"] and kept > (not _whole(numbers))
         recipe = None if as_it_was else described(numbers, call, asked)
+        marks = self._marks(numbers)
+        resized = [sizes.get(mark, mark) for mark in marks]
         if recipe is None:
-            recipe = self._data(
-                name, numbers[tuple(map(slice, shape))] if call["whole"] else numbers
-            )
+            part = numbers[tuple(map(slice, shape))] if call["whole"] else numbers
+            if marks and (resized != marks or self._marks(part) != marks):
+                raise Unmarked
+            recipe = self._data(name, part)
+        elif marks and (recipe.draw == "integers" or recipe.arguments == "mask"):
+            others = self._others(numbers, {*marks, *resized}, sizes)
+            apart = recipe.distinct is not None
+            turns = _in_turn(others, resized, math.prod(shape), apart)
+            recipe = self._data(name, turns.reshape(shape).to(numbers.dtype))
         elif recipe.draw == "integers":
             low, high = recipe.arguments
-            size = next((each for each in self.every if each >= high), None)
-            if size is not None:  # an index
+            size = self._indexed(high)
+            if size is not None:
                 low, high = min(low, 0), min(high, sizes.get(size, size))
             recipe = replace(recipe, shape=shape, arguments=[low, high])
         else:
@@ -190,6 +219,29 @@ class Replay:
             layout=None if cut else call["layout"],
             device="cpu" if call["device"] != self.device else None,
         )
+
+    def _indexed(self, high: int) -> int | None:
+        """Return the size that integers below `high` may be indices of."""
+        return next((size for size in self.every if size >= high), None)
+
+    def _marks(self, x: Tensor) -> list[int]:
+        """Return the plain arguments that occur in a tensor of integers among other values, as a
+        class that is to be ignored does."""
+        if not _whole(x) or x.dtype == torch.bool:
+            return []
+        found = set(torch.unique(x).tolist())
+        marks = [value for value in self.integers if value in found]
+        return marks if len(found) > len(marks) else []
+
+    def _others(self, x: Tensor, marks: Set[int], sizes: Sizes) -> list[int]:
+        """Return the integers of a tensor that are no marks and, if they may be indices, are
+        indices of the smaller size too."""
+        others = sorted({*torch.unique(x).tolist()} - marks)
+        size = self._indexed(others[-1] + 1) if others else None
+        if size is None:
+            return others
+        high = sizes.get(size, size)
+        return [each for each in others if each < high] or [*({*range(high)} - marks)]
 
     def _data(self, name: str, data: Tensor) -> TensorRecipe:
         if data.numel() <= IN_SPEC:
@@ -209,6 +261,20 @@ def _names(target: Target, count: int) -> list[str]:
         elif each.kind not in (each.KEYWORD_ONLY, each.VAR_KEYWORD):
             names.append(each.name)
     return [*names, *map(str, range(len(names), count))][:count]
+
+
+def _in_turn(others: Sequence[int], marks: Sequence[int], count: int, apart: bool) -> Tensor:
+    """Return so many integers, of `others` and of `marks` in turn; each once if `apart`. Raises
+    Unmarked where they do not fit."""
+    if apart:
+        numbers = [*others[:1], *marks, *others[1:]][:count]
+    else:
+        some = others[:: max(1, 2 * len(others) // count)]
+        turns = zip(cycle(some), cycle(marks), strict=False)
+        numbers = [*islice(chain.from_iterable(turns), count)]
+    if len(numbers) < count or not {*marks} < {*numbers}:
+        raise Unmarked
+    return torch.tensor(numbers)
 
 
 def _resized(value: Json, sizes: Sizes) -> Json:

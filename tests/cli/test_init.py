@@ -52,6 +52,25 @@ def make():
             return x
     return Hidden.apply
 """
+ENTROPY = """
+import torch
+from torch.autograd import Function
+
+
+class Entropy(Function):
+    @staticmethod
+    def forward(ctx, x, target, ignore_index=-100):
+        kept = target != ignore_index
+        index = target.masked_fill(~kept, 0).unsqueeze(-1)
+        ctx.save_for_backward(x, index, kept)
+        return -(x.log_softmax(-1).gather(-1, index)[..., 0] * kept).sum() / kept.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, index, kept = ctx.saved_tensors
+        grad = x.softmax(-1).scatter_add(-1, index, x.new_full(index.shape, -1.0))
+        return grad * kept[..., None] * g / kept.COUNT(), None, None
+"""
 CRASHES = """
 import os
 import torch
@@ -94,6 +113,13 @@ def test_a_file_gets_one_spec_with_all_its_functions_and_the_spec_passes(ops, gr
     assert schema == json.loads(gradverify("schema")[1])
     code, out, _ = gradverify("check", "specs")
     assert code == 0 and "passed" in out
+
+
+@pytest.mark.parametrize(("count", "exit_code"), [("sum", 0), ("numel", 1)])
+def test_a_mean_over_ignored_targets_fails(folder, gradverify, count, exit_code):
+    (folder / "ops.py").write_text(ENTROPY.replace("COUNT", count))
+    assert gradverify("init", "ops.py")[0] == 0
+    assert gradverify("check", "specs", "-q")[0] == exit_code
 
 
 def test_a_spec_that_is_there_stays(ops, gradverify):

@@ -13,7 +13,7 @@ from gradverify.model.codec import to_json
 from gradverify.model.proposal import Proposal
 from gradverify.spec.document import Loader12
 from gradverify.spec.load import load
-from gradverify.spec.scaffold import Entry, _flow, scaffold
+from gradverify.spec.scaffold import Entry, _flow, scaffold, spec_of
 
 X = InputRecipe("x", TensorRecipe((2, 3)))
 
@@ -157,6 +157,21 @@ def test_what_does_not_run_is_a_comment_that_is_a_check_once_uncommented(tmp_pat
     place = next(number for number, line in enumerate(lines) if line.startswith("  # - function"))
     uncommented = lines[:place] + [line.replace("  # ", "  ", 1) for line in lines[place:]]
     assert [case.name for case in read(tmp_path, "\n".join(uncommented))] == ["Op"]
+
+
+def test_what_to_do_about_it_is_written_once(tmp_path):
+    written = text(Proposal("my_ops:Op", (X,), missing="name its surrogate", advised=True))
+    assert read(tmp_path, written) == ()
+    assert "TODO Op (my_ops.py:3): name its surrogate.\n" in written and "Give" not in written
+
+
+@pytest.mark.parametrize("missing", [None, "nothing fits"])
+def test_only_calls_that_were_tried_are_said_to_have_refused_float64(missing):
+    entry = Entry("my_ops:Op", "", Proposal("my_ops:Op", (X,), dtype="float32", missing=missing))
+    for recorded in (False, True):
+        written = spec_of([entry], recorded=recorded)
+        assert "dtype: float32" in written
+        assert ("it refused float64" in written) is not recorded
 
 
 def test_a_file_may_hold_both_and_functions_of_one_name(tmp_path):

@@ -385,3 +385,93 @@ def test_every_whole_number_of_a_range_is_one_that_forward_takes(tmp_path, body)
         eval(f"lambda table, index: {body}", space)(
             torch.randn(table.shape), torch.full(index.shape, number)
         )
+
+
+ENTROPY = """
+class Op(Function):
+    @staticmethod
+    def forward(ctx, x, target, {signature}):
+        kept = target != {name}
+        index = target.masked_fill(~kept, 0).unsqueeze(-1)
+        ctx.save_for_backward(x, index, kept)
+        return -(x.log_softmax(-1).gather(-1, index)[..., 0] * kept).sum() / kept.sum()
+    @staticmethod
+    def backward(ctx, g):
+        x, index, kept = ctx.saved_tensors
+        grad = x.softmax(-1).scatter_add(-1, index, x.new_full(index.shape, -1.0))
+        return grad * kept[..., None] * g / kept.sum(), None, None
+"""
+
+
+@pytest.mark.parametrize(
+    "signature", ["ignore_index", "ignore_index=-100", "ignore_label: int = 255"]
+)
+def test_an_index_to_ignore_is_one_of_the_targets(tmp_path, signature):
+    name = signature.partition("=")[0].partition(":")[0]
+    found = written(tmp_path, ENTROPY.format(signature=signature, name=name))
+    assert found.missing is None and found.note is None
+    target, ignored = found.inputs[1:]
+    assert (target.tensor.draw, target.tensor.dtype) == ("values", "int64")
+    assert {*target.tensor.arguments} == {0, 1} and (ignored.name, ignored.value) == (name, 1)
+
+
+@pytest.mark.parametrize("name", ["padding_idx", "skipped"])
+def test_another_number_is_none_of_the_integers(tmp_path, name):
+    found = written(tmp_path, ENTROPY.format(signature=f"{name}=2", name=name))
+    assert found.missing is None and draws(found)["target"] == "integers"
+    assert len(found.inputs) == 2 or found.inputs[2].value == 2
+
+
+def test_an_index_to_ignore_stays_where_no_target_may_be_ignored(tmp_path):
+    text = ENTROPY.format(signature="ignore_index", name="ignore_index")
+    check = "        assert bool((target != ignore_index).all())\n        kept ="
+    found = written(tmp_path, text.replace("        kept =", check, 1))
+    assert found.missing is None and draws(found)["target"] == "integers"
+    assert found.inputs[2].value == 2
+
+
+STEPPED = """
+class Op(Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return {forward}
+    @staticmethod
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        return {backward}
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "name"),
+    [
+        ("torch.round(x) * scale", "g * scale, g * torch.round(x)", "x"),
+        ("(x > 0).to(x.dtype) * scale", "g * scale, g * (x > 0)", "x"),
+        ("x * scale.sign()", "g * scale.sign(), g * x", "scale"),
+    ],
+)
+def test_a_gradient_of_a_piecewise_constant_forward_is_left_open(tmp_path, forward, backward, name):
+    found = written(tmp_path, STEPPED.format(forward=forward, backward=backward))
+    assert found.advised and f"piecewise constant in {name}, and backward" in found.missing
+    assert "`surrogate`" in found.missing
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [
+        ("torch.round(x) * scale", "None, g * torch.round(x)"),  # no gradient for what is rounded
+        ("torch.round(x) * scale", "g * 0, g * torch.round(x)"),
+        ("x.relu() * scale", "g * (x > 0) * scale, g * x.relu()"),
+        (
+            "x.amax() * scale",
+            "g.new_zeros(x.shape) + (x == x.amax()) * (g * scale).sum(), g * x.amax()",
+        ),
+        ("x[:1] * scale[:1]", "torch.cat([g * scale[:1], 0 * x[1:]]), 0 * scale"),
+        ("x / x.norm() + scale", "(g - x / x.norm() * (g * x).sum() / x.norm()) / x.norm(), g"),
+        ("scale * 1", "g, g"),  # does not depend on x at all: a wrong gradient
+    ],
+)
+def test_other_functions_are_checked(tmp_path, forward, backward):
+    found = written(tmp_path, STEPPED.format(forward=forward, backward=backward))
+    assert found.missing is None

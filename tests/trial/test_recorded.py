@@ -51,6 +51,59 @@ class Picks(Function):
         return out, None, None
 
 
+class Entropy(Function):
+    """The mean over the targets that are not `ignored`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, target: Tensor, ignored: int) -> Tensor:
+        kept = target != ignored
+        index = target.masked_fill(~kept, 0)[..., None]
+        ctx.save_for_backward(x, index, kept)
+        return -(x.log_softmax(-1).gather(-1, index)[..., 0] * kept).sum() / kept.sum()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, index, kept = ctx.saved_tensors
+        grad = x.softmax(-1).scatter_add(-1, index, x.new_full(index.shape, -1.0))
+        return grad * kept[..., None] * g / kept.sum(), None, None
+
+
+class Rarely(Function):
+    """Finite where one of the numbers is above 1 only."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x > 1)
+        return x * (x > 1) / (x > 1).sum()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        (large,) = ctx.saved_tensors
+        return g * large / large.sum()
+
+
+class Rounded(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, step: float) -> Tensor:
+        return torch.round(x / step) * step
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return g, None
+
+
+class Far(Function):
+    """Rounded to eight digits or fewer, in which a small step is lost."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x + 1e4
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return g
+
+
 class Refuses(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -160,6 +213,61 @@ def test_what_a_description_breaks_is_kept_and_sizes_that_do_not_run_stay(notes)
     x, data, step = found.inputs
     assert (x.tensor.shape, step.value) == ((24,), 6)
     assert data.tensor.draw == "values" and len(data.tensor.arguments) < 20
+
+
+@pytest.mark.parametrize("ignored", [-100, 0, 255, 20])
+def test_a_number_that_occurs_among_integers_still_does_when_they_are_fewer(notes, ignored):
+    target = torch.randint(1, 19, (4, 20), generator=SOURCE)
+    target[:, -3:] = ignored
+    found = proposed(notes, Entropy, needing(4, 20, 19), target, ignored)
+    assert found.missing is None and found.note == "Recorded with x [4, 20, 19], target [4, 20]."
+    x, kept, number = found.inputs
+    numbers = torch.tensor(kept.tensor.arguments)
+    assert kept.tensor.draw == "values" and numbers.shape == x.tensor.shape[:-1]
+    assert number.value in numbers and (numbers != number.value).any()
+    assert numbers.numel() < 80
+
+
+def test_integers_that_differ_from_each_other_still_do(notes):
+    index = torch.tensor([9, 4, 30, 2, 11, 5, 17, 8])
+    found = proposed(notes, Weighted, needing(8), index, 30)
+    assert found.missing is None and found.inputs[0].tensor.shape == (2,)
+    first, second = found.inputs[1].tensor.arguments
+    assert 30 in (first, second) and first != second
+
+
+def test_sorted_integers_are_cut_only_where_a_number_that_occurs_is_kept(notes):
+    index = torch.tensor([1, 2, 3, 4, 5, 30, 30, 30])
+    found = proposed(notes, Weighted, needing(8), index, 30)
+    assert found.missing is None and found.inputs[1].tensor.arguments == index.tolist()
+
+
+def test_integers_without_such_a_number_are_drawn(notes):
+    target = torch.randint(19, (4, 20), generator=SOURCE)
+    found = proposed(notes, Entropy, needing(4, 20, 19), target, -100)
+    assert found.inputs[1].tensor.draw == "integers"
+
+
+def test_sizes_at_which_other_draws_are_not_finite_are_not_taken(notes):
+    """Two numbers are seldom above 1; one of hundreds always is."""
+    found = proposed(notes, Rarely, needing(600))
+    assert found.missing is None and found.inputs[0].tensor.shape[0] > 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_gradient_of_a_piecewise_constant_forward_is_left_open(notes, dtype):
+    x = torch.randn(40, 9, generator=SOURCE).to(dtype).requires_grad_()
+    found = proposed(notes, Rounded, x, 0.25)
+    assert found.advised and found.missing == (
+        "forward is piecewise constant in x, and backward gives it a gradient: name the function "
+        "whose gradient that is under `surrogate`"
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_rounding_hides_is_not_piecewise_constant(notes, dtype):
+    found = proposed(notes, Far, torch.randn(40, 9, generator=SOURCE).to(dtype).requires_grad_())
+    assert found.missing is None
 
 
 def test_many_numbers_go_into_a_file_with_their_layout(notes):
