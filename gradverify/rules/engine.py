@@ -239,7 +239,7 @@ def _with_presupposed(
     reported as and that have not run yet; if one of those finds an error, the rule does not
     apply."""
     own = _bounded(info, evidence, found)
-    if not own.findings:
+    if not own.findings or lost(evidence.subject.on):
         return (own,)
     evidence.doubted = True
     needs = info.needs.split(", ")

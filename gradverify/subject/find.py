@@ -208,6 +208,8 @@ def _first(folders: Sequence[str]) -> Iterator[None]:
     finally:
         for name in set(sys.modules) - loaded:  # record the folder of each new module
             file, top = getattr(sys.modules.get(name), "__file__", None), name.partition(".")[0]
+            if top in _PROTECTED:
+                continue
             found = [
                 folder
                 for folder in folders

@@ -44,11 +44,11 @@ def test_a_function_of_either_style_is_called_through_apply_without_ctx(name, pa
 @pytest.mark.parametrize("name", ["Old", "New", "WithVjp", "Once"])
 def test_the_shown_line_is_that_of_backward(name):
     seen = found(name)
-    lines = Path(seen.file).read_text(encoding="utf-8").splitlines()
-    assert Path(seen.file).name == "targets.py"
-    assert lines[seen.line - 1].strip() == seen.source
-    assert seen.source.startswith(("def backward", "def vjp"))
-    assert seen.line > next(
+    lines = Path(seen.place.file).read_text(encoding="utf-8").splitlines()
+    assert Path(seen.place.file).name == "targets.py"
+    assert lines[seen.place.line - 1].strip() == seen.place.source
+    assert seen.place.source.startswith(("def backward", "def vjp"))
+    assert seen.place.line > next(
         i for i, line in enumerate(lines, 1) if line.startswith(f"class {name}(")
     )
 
@@ -64,8 +64,11 @@ def test_the_shown_line_is_that_of_backward(name):
 )
 def test_the_shown_line_is_that_of_the_definition_below_its_decorators(name, source):
     seen = found(name)
-    assert seen.source == source
-    assert Path(seen.file).read_text(encoding="utf-8").splitlines()[seen.line - 1] == source
+    assert seen.place.source == source
+    assert (
+        Path(seen.place.file).read_text(encoding="utf-8").splitlines()[seen.place.line - 1]
+        == source
+    )
 
 
 def test_a_module_class_is_built_from_init_in_double_precision():
