@@ -118,7 +118,7 @@ def _stepped(subject: Subject, argument: Argument, gradient: Tensor, outputs: li
     before = [y.detach().to_dense() for y in outputs]
     x = argument.value.detach()
     rounding = max(torch.finfo(y.dtype).eps for y in (x, *before))
-    if subject.odd or rounding > SMALL:  # no step in 16 bits is small
+    if subject.odd:
         return False
     # Not in the direction of x, in which what normalises x is constant
     step = x.abs().clamp(min=SMALL) * signed(x, generator(0, "trial", "step"))
