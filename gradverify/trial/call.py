@@ -67,11 +67,7 @@ def called(case: Case, target: Target, build: type[torch.nn.Module] | None = Non
                 made = live(case.target, build, case.init, DTYPES[case.settings.dtype])
         subject = assemble(case, made, drawn_inputs(case))
         graph = subject.probed(subject.leaves())
-        return (
-            subject,
-            graph,
-            [y for y in graph.outputs if _differentiable(y)],
-        )
+        return subject, graph, [y for y in graph.outputs if _differentiable(y)]
 
     try:
         found = attempted(ran)
@@ -118,7 +114,7 @@ def _stepped(subject: Subject, argument: Argument, gradient: Tensor, outputs: li
     before = [y.detach().to_dense() for y in outputs]
     x = argument.value.detach()
     rounding = max(torch.finfo(y.dtype).eps for y in (x, *before))
-    if subject.odd or rounding > SMALL:  # no step in 16 bits is small
+    if subject.odd:
         return False
     # Not in the direction of x, in which what normalises x is constant
     step = x.abs().clamp(min=SMALL) * signed(x, generator(0, "trial", "step"))
@@ -138,7 +134,5 @@ def _stepped(subject: Subject, argument: Argument, gradient: Tensor, outputs: li
         return sum(int((y != z).sum()) for y, z in zip(before, after, strict=True))
 
     most = min(sum(y.numel() for y in before), int((gradient != 0).sum()))
-    few, many = changed(SMALL), None
-    if few is not None and few < most * FEW:
-        many = changed(LARGE)
-    return bool(many)
+    few = changed(SMALL)
+    return few is not None and few < most * FEW and bool(changed(LARGE))

@@ -68,18 +68,20 @@ class Entropy(Function):
         return grad * kept[..., None] * g / kept.sum(), None, None
 
 
-class Rarely(Function):
-    """Finite where one of the numbers is above 1 only."""
+FIRST: list[float] = []
+
+
+class Fickle(Function):
+    """Of two numbers, finite at the first ones that it was called with only."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x > 1)
-        return x * (x > 1) / (x > 1).sum()
+        FIRST[:] = FIRST or [float(x[0])]
+        return x * 2 if len(x) > 2 or float(x[0]) in FIRST else x / 0
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        (large,) = ctx.saved_tensors
-        return g * large / large.sum()
+        return g * 2
 
 
 class Rounded(Function):
@@ -93,11 +95,11 @@ class Rounded(Function):
 
 
 class Far(Function):
-    """Rounded to eight digits or fewer, in which a small step is lost."""
+    """Rounded to eight digits, in which a small step is lost."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x + 1e4
+        return x + 1e6
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
@@ -230,10 +232,10 @@ def test_a_number_that_occurs_among_integers_still_does_when_they_are_fewer(note
 
 def test_integers_that_differ_from_each_other_still_do(notes):
     index = torch.tensor([9, 4, 30, 2, 11, 5, 17, 8])
-    found = proposed(notes, Weighted, needing(8), index, 30)
-    assert found.missing is None and found.inputs[0].tensor.shape == (2,)
-    first, second = found.inputs[1].tensor.arguments
-    assert 30 in (first, second) and first != second
+    found = proposed(notes, Weighted, needing(4, 8), index, 30)
+    assert found.missing is None
+    numbers = found.inputs[1].tensor.arguments
+    assert 30 in numbers and len(numbers) == len({*numbers}) == 5
 
 
 def test_sorted_integers_are_cut_only_where_a_number_that_occurs_is_kept(notes):
@@ -249,9 +251,8 @@ def test_integers_without_such_a_number_are_drawn(notes):
 
 
 def test_sizes_at_which_other_draws_are_not_finite_are_not_taken(notes):
-    """Two numbers are seldom above 1; one of hundreds always is."""
-    found = proposed(notes, Rarely, needing(600))
-    assert found.missing is None and found.inputs[0].tensor.shape[0] > 2
+    found = proposed(notes, Fickle, needing(600))
+    assert found.missing is None and found.inputs[0].tensor.shape == (8,)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -264,9 +265,8 @@ def test_a_gradient_of_a_piecewise_constant_forward_is_left_open(notes, dtype):
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_rounding_hides_is_not_piecewise_constant(notes, dtype):
-    found = proposed(notes, Far, torch.randn(40, 9, generator=SOURCE).to(dtype).requires_grad_())
+def test_what_rounding_hides_is_not_piecewise_constant(notes):
+    found = proposed(notes, Far, torch.randn(40, 9, generator=SOURCE).requires_grad_())
     assert found.missing is None
 
 
