@@ -581,9 +581,11 @@ class BaseCall:
         """The gradients of further backwards of the base graph for the base cotangents; None where
         a second backward is refused. Where the gradients differ, every later backward gets a graph
         of its own, so that only GV207 reports what accumulates in one graph (a buffer on ctx)."""
-        # The graph without watched tensors comes first: torch does not notice that a watched one
-        # was written to
-        if not self.worked.direct or tried(lambda: self.reused) is None:
+        if not self.worked.direct:
+            return None
+        # A custom Function is called on the graph without watched tensors first: torch does not
+        # notice that a watched one was written to
+        if self.forward.nodes and tried(lambda: self.reused) is None:
             return None
         if not self.function.reusable:
             return None
