@@ -250,6 +250,8 @@ def _with_presupposed(
         and not (each.last or each.code in (*ran, info.code))
         and evidence.settings.looks_for(each.code)
     ]
+    reported = [found for each in first for found in each.findings]
+    own = own._replace(findings=tuple(each for each in own.findings if each not in reported))
     wrong = frozenset(each.run.code for each in first if _has_error(each))
     if wrong.intersection(needs):
         reason = unmet(info, evidence, wrong)

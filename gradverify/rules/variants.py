@@ -897,7 +897,8 @@ def gv201(evidence: Evidence) -> Findings:
             yield Finding(
                 "GV201",
                 f"backward is not linear in grad_output: at {where} it gives {mine} for one "
-                f"grad_output, but {theirs} when its largest element comes alone, then the rest",
+                f"grad_output, but {theirs} when the largest element of each output comes alone, "
+                "then the rest",
                 input=argument.name,
                 hint=ONCE,
             )
@@ -1001,15 +1002,17 @@ class _Halves:
         ]
 
     def one_alone(self) -> list[Tensor] | None:
-        """Return the sum of the gradients for the largest element of v alone, and for all others:
-        a backward may take another way for a grad_output that is zero but for an element. None
-        where v has one element, or where each backward costs a forward."""
+        """Return the sum of the gradients for the largest element of each output's v alone, and
+        for all others: a backward may take another way for a grad_output that is zero but for an
+        element. An output of one element gets half of it twice, as GV209 leaves outputs without.
+        None where v has one element, or where each backward costs a forward."""
         if self._whole or not self._evidence.reusable:
             return None
-        one = [torch.zeros_like(v) for v in self.v]
-        place = max(range(len(one)), key=lambda each: largest(self.v[each]))
-        at = int(self.v[place].reshape(-1).abs().argmax())
-        one[place].view(-1)[at] = self.v[place].reshape(-1)[at]
+        one = [v / 2 if v.numel() == 1 else torch.zeros_like(v).contiguous() for v in self.v]
+        for v, each in zip(self.v, one, strict=True):
+            if v.numel() > 1:
+                at = int(v.reshape(-1).abs().argmax())
+                each.view(-1)[at] = v.reshape(-1)[at]
         rest = [v - each for v, each in zip(self.v, one, strict=True)]
         return [a + b for a, b in zip(self.gradients(one), self.gradients(rest), strict=True)]
 

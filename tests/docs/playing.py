@@ -131,6 +131,8 @@ class Played:
     def _uses(self, line: str, name: str) -> bool:
         """Specs are used by commands that name them, their folder or nothing, and by scripts that
         do; a module by a command that imported it; configuration by all."""
+        if name in line.split():
+            return True
         # Nothing shows what was imported
         if name.endswith(".py") and sys.flags.dont_write_bytecode and "validate" not in line:
             return True
