@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from gradverify.model.interrupt import STOP_SIGNALS, is_ignored
+from gradverify.model.interrupt import handled
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.report.look import Look
 from gradverify.report.names import clean, inert
@@ -203,14 +203,10 @@ def _uninterrupted() -> Iterator[None]:
             raise KeyboardInterrupt
         received.append(number)
 
-    before = {
-        number: signal.signal(number, note) for number in STOP_SIGNALS if not is_ignored(number)
-    }
     try:
-        yield
+        with handled(note):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if received:
             signal.raise_signal(received[0])
 

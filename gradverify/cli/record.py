@@ -11,7 +11,6 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from gradverify.cli.init import (
 from gradverify.cli.options import Options, command
 from gradverify.cli.output import Output
 from gradverify.model.case import InputRecipe, TensorRecipe
-from gradverify.model.interrupt import STOP_SIGNALS, is_ignored
+from gradverify.model.interrupt import handled
 from gradverify.model.paths import resolved
 from gradverify.model.problem import INTERNAL, OK, SIGNALLED, ProblemsError
 from gradverify.model.proposal import Proposal
@@ -72,28 +71,14 @@ def _run(arguments: Sequence[str], folder: str) -> int:
         process = subprocess.Popen(arguments, env={**os.environ, **environment(folder)})
     except OSError as error:
         raise ProblemsError(f"{arguments[0]}: {error.strerror or error}") from None
-    with _passed_on(process):
-        code = process.wait()
-    return code if code >= 0 else SIGNALLED - code
-
-
-@contextmanager
-def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Context in which a signal that ends a run is left to the process. Ctrl-C on a terminal
-    reaches it anyway."""
 
     def pass_on(number: int, frame: object) -> None:
-        if number != signal.SIGINT:
+        if number != signal.SIGINT:  # on a terminal that reaches the process anyway
             process.send_signal(number)
 
-    before = {
-        number: signal.signal(number, pass_on) for number in STOP_SIGNALS if not is_ignored(number)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handled(pass_on):
+        code = process.wait()
+    return code if code >= 0 else SIGNALLED - code
 
 
 def _write(notes: Path, options: Options, out: Output) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
@@ -20,6 +20,19 @@ the job, a terminal that is closed."""
 def is_ignored(number: int) -> bool:
     """Return whether this process ignores the signal, as it does SIGHUP under `nohup`."""
     return signal.getsignal(number) == signal.SIG_IGN
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Context in which the signals that end a run call a handler, those that are ignored aside."""
+    before = {
+        number: signal.signal(number, handler) for number in STOP_SIGNALS if not is_ignored(number)
+    }
+    try:
+        yield
+    finally:
+        for number, own in before.items():
+            signal.signal(number, signal.SIG_DFL if own is None else own)
 
 
 class Interrupted(KeyboardInterrupt):

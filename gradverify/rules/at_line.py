@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from gradverify.numerics.function.coordinates import numbers, one_hot
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.finite_difference import WithBackward
 from gradverify.rules.catalogue import book
-from gradverify.source.modules import parsed
+from gradverify.source.modules import LOCALS, Library
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import tried
 from gradverify.subject.find import run_folder
@@ -153,19 +152,15 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
 def _method_at(finding: Finding) -> str | None:
     """Return the class and the method around the line of a finding, `Swish.backward`; None where
     the source cannot be read."""
-    tree, names = parsed(Path(str(finding.file))), list[str]()
-    inner: list[ast.AST] = [] if isinstance(tree, str) else [tree]
-    while inner:
-        inner = [
-            child
-            for child in ast.iter_child_nodes(inner[0])
-            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-            and min([child.lineno, *(each.lineno for each in child.decorator_list)])
-            <= (finding.line or 0)
-            <= (child.end_lineno or 0)
-        ]
-        names += [child.name for child in inner if hasattr(child, "name")]
-    return ".".join(names) or None
+    module = Library(()).read(Path(str(finding.file)))
+    around = [
+        name
+        for name, node in (module.definitions.items() if module else ())
+        if min([node.lineno, *(each.lineno for each in node.decorator_list)])
+        <= (finding.line or 0)
+        <= (node.end_lineno or 0)
+    ]
+    return max(around, key=len).replace(f"{LOCALS}.", "") if around else None
 
 
 def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:

@@ -10,6 +10,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -197,9 +198,15 @@ def affected(changes: Changes, cwd: Path, specs: Iterable[str]) -> Mapping[tuple
     """Return why each affected check is: (spec as shown, line) → reason. A spec that cannot be
     read, or has a name that no file can have, counts as affected by any change."""
     graph, found = Graph(), dict[tuple[str, int], str]()
+    configuration = cache(_configuration)
 
     def why(spec: str, mentioned: Mentions, texts: Iterable[str]) -> str | None:
         try:
+            if changes.hit([str(cwd / spec)]):
+                return "its spec changed"
+            configured = changes.hit(configuration(resolved(cwd / spec).parent))
+            if configured:
+                return f"{configured} changed"
             return _why(spec, mentioned, tuple(dict.fromkeys(texts)), changes, graph, cwd)
         except (OSError, ValueError, RuntimeError):  # a name that is too long, links in a circle
             return "names what can be no file"
@@ -228,18 +235,7 @@ def _why(
 ) -> str | None:
     """Return why checks with these `texts` are affected; None if they are not. Every text that may
     name a function, a module or a file is treated as such."""
-    if changes.hit([str(cwd / spec)]):
-        return "its spec changed"
     folder = resolved(cwd / spec).parent
-    baseline = _setting(folder, "baseline")
-    configured = changes.hit(
-        [
-            *(str(above / PROJECT_FILE) for above in (folder, *folder.parents)),
-            *([str(baseline[0] / baseline[1])] if baseline else []),
-        ]
-    )
-    if configured:
-        return f"{configured} changed"
     named = changes.hit(
         os.path.realpath(folder / text.partition("#")[0])
         for text in texts
@@ -366,6 +362,14 @@ def project_specs(cwd: Path) -> tuple[str, ...]:
     found = _members(folder) if folder.is_dir() else own_specs(cwd)
     others = (cwd / file for file in tracked(cwd, *(f":(icase)*{suffix}" for suffix in SUFFIXES)))
     return _relative((*found, *(file for file in others if file.is_file() and is_spec(file))), cwd)
+
+
+def _configuration(folder: Path) -> list[str]:
+    """Return the files that count for all checks of a folder: those of projects around it, and the
+    baseline of the nearest one."""
+    files = [str(above / PROJECT_FILE) for above in (folder, *folder.parents)]
+    project, baseline = _setting(folder, "baseline") or (folder, None)
+    return [*files, str(project / baseline)] if isinstance(baseline, str) else files
 
 
 def _setting(cwd: Path, key: str) -> tuple[Path, Any] | None:
